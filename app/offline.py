@@ -1,0 +1,59 @@
+"""The root of in-process use: from settings to an engine that answers, in this process alone.
+
+It resolves the model's name to files, loads them, measures what passes cost on this machine and
+hands over a session or an engine; torch comes in inside these functions only. Invariant: stages are
+told on stderr, nothing on stdout, and whatever ends the block, the engine's thread is gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from app import model_store
+from app.paths import user_paths
+from app.progress import shown_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.settings import Settings
+    from engine.protocol import Engine
+    from engine.session import Session
+
+
+@contextmanager
+def open_engine(settings: Settings) -> Iterator[Engine]:
+    """An engine with the model of `settings`; closed when the context is left.
+
+    Raises `ModelError` and `MemoryLimitError` as resolving and loading do, before the block runs.
+    """
+    from engine.service import LocalEngine
+
+    engine = LocalEngine(open_session(settings))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def open_session(settings: Settings) -> Session:
+    """A session with the model of `settings`, for callers that step answers themselves.
+
+    Raises as `open_engine` does.
+    """
+    paths = user_paths()
+    load_settings = settings.model.load()
+    with shown_on(sys.stderr) as progress:
+        source = model_store.resolve(settings.model.model, paths, progress)
+        progress("starting", 0, 0)
+        from engine.calibrate import costs_of
+        from engine.loading import load
+        from engine.session import Session, exit_layer_of
+
+        loaded = load(source.path, load_settings, paths.converted_dir(), progress)
+        exit_layer = exit_layer_of(loaded, settings.decode)
+        progress("measuring this machine", 0, 0)
+        costs = costs_of(loaded.model, exit_layer, loaded.folder / f"costs-{exit_layer}.json")
+    return Session(loaded, settings.decode, costs, name=source.name, rows=load_settings.rows)

@@ -1,0 +1,225 @@
+"""Settings of the user: the only reader of the TOML file and of environment variables.
+
+Four layers make the settings, the later ones stronger: defaults, the file, the environment, the
+options of the command line. Every layer is checked by itself and strictly, so that a mistake is
+reported with the place it was made in: file, table, key, and the key that was probably meant.
+What comes out are the engine's own structs; nothing reads settings from a global.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from app import catalogue
+from app.paths import user_paths
+from engine.config import Device, DraftSettings, LoadSettings, Quant, check_sampling
+from engine.protocol import RequestError, SamplingParams
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRONMENT: Mapping[str, tuple[str, str]] = {
+    "SSPEC_ASSIST_MODEL": ("model", "model"),
+    "SSPEC_ASSIST_QUANT": ("model", "quant"),
+    "SSPEC_ASSIST_DEVICE": ("model", "device"),
+    "SSPEC_ASSIST_CONTEXT": ("model", "context"),
+    "SSPEC_ASSIST_THREADS": ("model", "threads"),
+    "SSPEC_ASSIST_ROUTE": ("decode", "route"),
+}
+"""Variable → table and key."""
+
+Tables = Mapping[str, Mapping[str, Any]]
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """Table `[model]`."""
+
+    model: str = catalogue.DEFAULT
+    quant: Quant = "nf4"
+    device: Device = "auto"
+    context: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        self.load()
+
+    def load(self) -> LoadSettings:
+        """The same, as the engine takes it. Raises `RequestError` for a value out of range."""
+        return LoadSettings(
+            quant=self.quant,
+            device=self.device,
+            context_tokens=self.context,
+            threads=self.threads,
+        )
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings after the layers were laid over each other."""
+
+    model: ModelSettings = ModelSettings()
+    decode: DraftSettings = DraftSettings()
+    sampling: SamplingParams = SamplingParams()
+    origins: dict[str, str] = {}
+    """`table.key` → where the value comes from; a key that is not there has its default."""
+
+
+TABLES: Mapping[str, type[Struct]] = {
+    "model": ModelSettings,
+    "decode": DraftSettings,
+    "sampling": SamplingParams,
+}
+
+
+class _Layer(Struct, frozen=True, kw_only=True):
+    origin: str
+    tables: Tables
+    labels: Mapping[str, str] = {}
+    """`table.key` → how the user wrote it, where that is not `table.key` itself."""
+    strict: bool = True
+
+    def label(self, table: str, key: str) -> str:
+        return self.labels.get(f"{table}.{key}", f"{table}.{key} in {self.origin}")
+
+
+def read_settings(file: Path, environ: Mapping[str, str], options: Tables) -> Settings:
+    """Lay `options` over `environ` over `file` over the defaults.
+
+    An absent file is an empty one. Raises `RequestError` for the first thing wrong in any layer.
+    """
+    layers = (
+        _Layer(origin=str(file), tables=_parse(file)),
+        _environment(environ),
+        _Layer(
+            origin="the command line",
+            tables=options,
+            labels={f"{t}.{k}": option_name(k) for t in options for k in options[t]},
+        ),
+    )
+    merged: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        for table, values in _checked(layer).items():
+            merged[table] |= values
+            origins |= {f"{table}.{key}": layer.origin for key in values}
+    return Settings(
+        model=ModelSettings(**merged["model"]),
+        decode=DraftSettings(**merged["decode"]),
+        sampling=SamplingParams(**merged["sampling"]),
+        origins=origins,
+    )
+
+
+def user_settings(options: Tables) -> Settings:
+    """The settings of this user with `options` laid over them; raises as `read_settings` does."""
+    return read_settings(user_paths().config_file(), os.environ, options)
+
+
+def option_name(key: str) -> str:
+    """The option of the command line that sets `key`."""
+    return "--" + key.replace("_", "-")
+
+
+def as_toml(settings: Settings) -> str:
+    """The settings in force as a TOML file that would set them, each with its origin behind it."""
+    lines: list[str] = []
+    for table in TABLES:
+        lines.append(f"[{table}]")
+        values: Struct = getattr(settings, table)
+        for key in values.__struct_fields__:
+            value = getattr(values, key)
+            origin = settings.origins.get(f"{table}.{key}", "default")
+            # TOML has no null: an open value is shown as a comment, so the text stays a valid file.
+            written = f"# {key} is open" if value is None else f"{key} = {_toml(value)}"
+            lines.append(f"{written}  # {origin}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    # A JSON string, number or boolean is a TOML one too.
+    return msgspec.json.encode(value).decode()
+
+
+def _parse(file: Path) -> Tables:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            "bad_config", f"{file} can't be read: {error}", "Put it right or remove it."
+        ) from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(
+            "bad_config", f"{file} is not valid TOML: {error}", "Put that line right."
+        ) from error
+    for name, table in tables.items():
+        if name in TABLES and not isinstance(table, dict):
+            raise RequestError(
+                "bad_config", f"{name} in {file} is not a table", f"Write [{name}] on its own line."
+            )
+    return tables
+
+
+def _environment(environ: Mapping[str, str]) -> _Layer:
+    tables: dict[str, dict[str, str]] = {}
+    labels: dict[str, str] = {}
+    for variable, (table, key) in ENVIRONMENT.items():
+        if environ.get(variable):
+            tables.setdefault(table, {})[key] = environ[variable]
+            labels[f"{table}.{key}"] = variable
+    return _Layer(origin="the environment", tables=tables, labels=labels, strict=False)
+
+
+def _checked(layer: _Layer) -> dict[str, dict[str, Any]]:
+    """The layer's values in their final types; refuses unknown names and values out of range."""
+    checked: dict[str, dict[str, Any]] = {}
+    for table, values in layer.tables.items():
+        if table not in TABLES:
+            raise _unknown(f"[{table}] in {layer.origin}", table, list(TABLES))
+        known = {field.name: field for field in msgspec.structs.fields(TABLES[table])}
+        checked[table] = {}
+        for key, value in values.items():
+            label = layer.label(table, key)
+            if key not in known:
+                raise _unknown(label, key, list(known))
+            try:
+                typed = msgspec.convert(value, known[key].type, strict=layer.strict)
+                _check_range(table, key, typed)
+            except msgspec.ValidationError as error:
+                raise RequestError(
+                    "bad_setting", f"{label} is {value!r}: {error}", _choices(known[key].type)
+                ) from error
+            except RequestError as error:
+                raise RequestError(error.code, f"{label}: {error.message}", error.hint) from error
+            checked[table][key] = typed
+    return checked
+
+
+def _check_range(table: str, key: str, value: Any) -> None:
+    built = TABLES[table](**{key: value})
+    if isinstance(built, SamplingParams):
+        check_sampling(built)
+
+
+def _choices(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"Choose one of {', '.join(get_args(kind))}."
+    return "Put the value right or leave it out."
+
+
+def _unknown(label: str, name: str, known: list[str]) -> RequestError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."
+    return RequestError("unknown_setting", f"{label} is not a setting", hint)

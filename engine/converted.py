@@ -1,0 +1,175 @@
+"""The folder that keeps a converted model: what it holds, how it appears, when it counts.
+
+    weights.safetensors   the tensors `Model` takes (names: see `convert.py`)
+    architecture.json     `Architecture`, rotary frequencies included
+    tokenizer files       what `text.py` reads
+    origin.json           which checkpoint and settings it was made from; written last
+
+A conversion is built in a hidden folder beside its final place and moved there in one step, so a
+folder under its final name is whole whatever stopped an earlier attempt. It knows no model code.
+
+Invariant: two processes that convert the same model at once both end with one complete folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from engine.config import Quant
+from engine.families import Architecture
+from engine.tensor_file import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+FORMAT = 1
+"""Raised whenever the same checkpoint and settings would give other files."""
+WEIGHTS = "weights.safetensors"
+_ARCHITECTURE, _ORIGIN = "architecture.json", "origin.json"
+_PARTIAL = re.compile(r"\..+\.(\d+)-(\d+)-[0-9a-f]+\.partial")
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """What a converted folder was made from."""
+
+    source: str
+    digest: str
+    quant: Quant
+    device: str
+    layout: str
+    """Of quantized matrices: kernels of one device may want their own."""
+    weight_bytes: int = 0
+    """Size of the weights file; a file of another size was cut."""
+    format: int = FORMAT
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the folder: readable, and different for whatever makes its content different."""
+        parts = (self.digest, self.quant, self.device, self.layout, str(self.format))
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.source).name.removesuffix(".gguf"))
+        return f"{stem[:60]}-{self.quant}-{self.device}-{key}"
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether `folder` holds a whole conversion in today's format."""
+    try:
+        origin = msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=Origin)
+        read_architecture(folder)
+        size = (folder / WEIGHTS).stat().st_size
+    except (OSError, msgspec.MsgspecError):
+        return False
+    return origin.format == FORMAT and origin.weight_bytes == size
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """The architecture of a complete folder."""
+    return msgspec.json.decode((folder / _ARCHITECTURE).read_bytes(), type=Architecture)
+
+
+def read_weights(folder: Path, report: Callable[[int, int], None]) -> dict[str, Tensor]:
+    """All tensors of a complete folder, on the CPU. `report(done, total)` counts bytes."""
+    tensors = read_all(folder / WEIGHTS, report)
+    if "head.dense" not in tensors and not any(name.startswith("head.") for name in tensors):
+        tensors["head.dense"] = tensors["embed.weight"]  # tied and dense: kept once
+    return tensors
+
+
+def describe(folder: Path, arch: Architecture, origin: Origin) -> None:
+    """Write what stands beside the weights; `folder` is complete afterwards."""
+    size = (folder / WEIGHTS).stat().st_size
+    origin = msgspec.structs.replace(origin, weight_bytes=size)
+    (folder / _ARCHITECTURE).write_bytes(msgspec.json.encode(arch))
+    (folder / _ORIGIN).write_bytes(msgspec.json.encode(origin))
+
+
+@contextmanager
+def building(target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `target` at the end and vanishes after any exception.
+
+    Folders that killed processes left behind are removed on the way in.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(target.parent)
+    folder = _beside(target)
+    folder.mkdir()
+    try:
+        yield folder
+        for file in folder.iterdir():
+            _sync(file)
+        _sync(folder)
+        _publish(folder, target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(cache_folder: Path) -> None:
+    """Remove unfinished conversions whose process is gone."""
+    for folder in cache_folder.glob(".*.partial"):
+        owner = _PARTIAL.fullmatch(folder.name)
+        if owner and not _runs(int(owner[1]), int(owner[2])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    """Move `folder` to `target`, unless another process has put a whole one there meanwhile."""
+    for _ in range(3):
+        if is_complete(target):
+            return
+        try:
+            if target.exists():
+                spoilt = _beside(target)
+                target.replace(spoilt)
+                shutil.rmtree(spoilt, ignore_errors=True)
+            folder.replace(target)
+        except OSError:
+            # The other process was faster between the question and the move.
+            if not target.exists():
+                raise
+            continue
+        _sync(target.parent)
+        return
+
+
+def _beside(target: Path) -> Path:
+    owner = f"{os.getpid()}-{_started(os.getpid())}-{secrets.token_hex(4)}"
+    return target.parent / f".{target.name}.{owner}.partial"
+
+
+def _runs(process: int, started: int) -> bool:
+    import psutil
+
+    try:
+        return psutil.pid_exists(process) and _started(process) == started
+    except psutil.Error:
+        return False
+
+
+def _started(process: int) -> int:
+    """Second of a process's start: a process id alone is given again."""
+    import psutil
+
+    seconds: float = psutil.Process(process).create_time()
+    return round(seconds)
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

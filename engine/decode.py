@@ -1,0 +1,151 @@
+"""Prefill and the round. Read this first.
+
+A round of self-speculative decoding drafts k tokens cheaply, lets the full model judge all of them
+in one pass over k + 1 positions, keeps the prefix it agrees with and adds one token of its own.
+`k = 0` is plain decoding, through the same code. The text is the full model's whatever was drafted;
+drafts only decide how many passes it takes.
+
+Invariant: when a round ends, the cache's write pointer of the row stands at the sequence length
+less the pending token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.cache import KVCache, Span
+from engine.draft.contract import Draft, Drafter
+from engine.draft_length import Choice
+from engine.model import Model
+from engine.protocol import Route, TokenKind
+from engine.row import Row
+from engine.verify import Verdict, accept_greedy, accept_sampled
+
+PREFILL_TOKENS = 512
+"""Prompt tokens per pass: wide enough for full speed, short enough to cancel between two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one round did."""
+
+    route: Route
+    reason: str
+    drafted: int
+    tested: int
+    accepted: int
+    emitted: int
+    draft_ms: float
+    verify_ms: float
+    total_ms: float
+
+
+def prefill_step(model: Model, cache: KVCache, row: Row) -> bool:
+    """Write the next stretch of the prompt; True when only the pending token is left.
+
+    No logits are computed: the pending token's pass, in the first round, gives them.
+    """
+    done = cache.lengths[row.cache_row]
+    stretch = row.tokens[done : min(done + PREFILL_TOKENS, len(row.tokens) - 1)]
+    if stretch:
+        span = cache.extend(row.cache_row, len(stretch))
+        hidden = model.embed(torch.tensor(stretch, device=model.device))
+        model.run_layers(hidden, [span], cache, first=0, stop=model.architecture.layers)
+    return cache.lengths[row.cache_row] == len(row.tokens) - 1
+
+
+def offers(drafters: Sequence[Drafter], row: Row) -> dict[Route, int]:
+    """The routes that have something to draft, with the evidence each has for it."""
+    found = {drafter.route: drafter.evidence(row) for drafter in drafters}
+    return {route: evidence for route, evidence in found.items() if evidence is not None}
+
+
+def longest_draft(cache: KVCache, row: Row) -> int:
+    """The largest k whose k + 1 tokens are wanted and fit into the cache."""
+    wanted = row.max_tokens - (len(row.tokens) - row.prompt_tokens) - 1
+    return max(0, min(wanted, cache.slots - len(row.tokens)))
+
+
+def run_round(
+    model: Model,
+    cache: KVCache,
+    row: Row,
+    drafters: Mapping[Route, Drafter],
+    choice: Choice,
+) -> Round:
+    """Draft, verify, accept, roll back, take."""
+    started = time.perf_counter()
+    drafter = drafters.get(choice.route)
+    draft = drafter.propose(row, choice.k, cache) if drafter is not None else _no_draft(model)
+    drafted_at = time.perf_counter()
+
+    reusable = drafter.reusable_layers if drafter is not None else 0
+    logits = _verify_pass(model, cache, row, draft, reusable)
+    verdict = _judge(row, draft, logits)
+    # The round's one device-to-host copy.
+    accepted, token, *drafted = torch.cat((verdict.accepted, verdict.next, draft.tokens)).tolist()
+    verified_at = time.perf_counter()
+
+    kinds = _kinds(accepted, len(drafted))
+    emitted = row.take([*drafted[:accepted], token], kinds)
+    cache.rollback(row.cache_row, len(row.tokens) - 1)
+    cache.check(row.cache_row, len(row.tokens) - 1)
+    return Round(
+        route=choice.route,
+        reason=choice.reason,
+        drafted=len(drafted),
+        tested=min(accepted + 1, len(drafted)),
+        accepted=accepted,
+        emitted=emitted,
+        draft_ms=(drafted_at - started) * 1e3,
+        verify_ms=(verified_at - drafted_at) * 1e3,
+        total_ms=(time.perf_counter() - started) * 1e3,
+    )
+
+
+def _no_draft(model: Model) -> Draft:
+    nothing = torch.empty(0, dtype=torch.int64, device=model.device)
+    return Draft(tokens=nothing, probs=None, hidden=None)
+
+
+def _verify_pass(
+    model: Model, cache: KVCache, row: Row, draft: Draft, reusable: int
+) -> Tensor:  # (K + 1, V)
+    """One pass over the pending token and the draft, from the first layer not yet run."""
+    span = Span(row=row.cache_row, start=len(row.tokens) - 1, count=len(draft.tokens) + 1)
+    unwritten = cache.extend(row.cache_row, span.end - cache.lengths[row.cache_row])
+    if draft.hidden is None:
+        pending = torch.tensor(row.tokens[-1:], device=model.device)
+        hidden = model.embed(torch.cat((pending, draft.tokens)))
+    else:
+        # The draft ran every token but its last one through the lower layers.
+        last = model.embed(draft.tokens[-1:])
+        state = model.run_layers(last, [unwritten], cache, first=0, stop=reusable)
+        hidden = torch.cat((draft.hidden, state))
+    hidden = model.run_layers(hidden, [span], cache, first=reusable, stop=model.architecture.layers)
+    return model.logits(hidden)
+
+
+def _judge(row: Row, draft: Draft, logits: Tensor) -> Verdict:
+    """Apply the request's sampling chain at every position, then the acceptance rule."""
+    scores = row.chain.scores(logits, draft.tokens)
+    tokens = draft.tokens[None]
+    lengths = torch.tensor([len(draft.tokens)], device=logits.device)
+    if row.chain.greedy:
+        return accept_greedy(tokens, lengths, scores.argmax(dim=-1)[None])
+    proposal = None if draft.probs is None else draft.probs[None]
+    uniforms = row.chain.uniforms(len(draft.tokens) + 1)[None]
+    return accept_sampled(tokens, lengths, proposal, row.chain.laws(scores)[None], uniforms)
+
+
+def _kinds(accepted: int, drafted: int) -> list[TokenKind]:
+    if drafted == 0:
+        return ["plain"]
+    last: TokenKind = "bonus" if accepted == drafted else "recovered"
+    kept: list[TokenKind] = ["accepted"] * accepted
+    return [*kept, last]

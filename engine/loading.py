@@ -1,0 +1,181 @@
+"""From a path to a model in memory: look for its conversion, make it if there is none, read it.
+
+A start with a conversion at hand imports neither transformers nor bitsandbytes and reads the
+checkpoint's files only as far as telling them apart takes. Preflight and its questions cost time
+and are asked before a conversion only; whether the memory suffices is asked always.
+
+Invariant: the same files and settings give the same folder, and it is converted once.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+
+from engine.checkpoint import checkpoint_path, digest_of, open_checkpoint
+from engine.convert import Progress, convert, origin_of
+from engine.converted import is_complete, read_architecture, read_weights
+from engine.families import Architecture, architecture_of
+from engine.memory_plan import Kernels, ModelSizes, available_host_bytes, plan
+from engine.model import Model
+from engine.protocol import ModelError, RequestError
+from engine.quant import cpu_library
+from engine.text import TextCodec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.config import LoadSettings, Quant
+
+DEFAULT_CONTEXT_TOKENS = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model ready to run, and what is known about it."""
+
+    model: Model
+    architecture: Architecture
+    text: TextCodec
+    digest: str
+    quant: Quant
+    device: str
+    context_tokens: int
+    converted_now: bool
+    folder: Path
+    """Of the conversion; profiles and the like may be kept there too."""
+
+
+def load(path: Path, settings: LoadSettings, cache_folder: Path, progress: Progress) -> Loaded:
+    """Load the model in a Hugging Face folder or a `.gguf` file.
+
+    Stages told to `progress`: those of `convert` if it is needed, then "reading" (bytes). Raises
+    `ModelError` for files that can't be used, `MemoryLimitError` if the model or its context does
+    not fit, `RequestError` for a context longer than the model's.
+    """
+    settings = msgspec.structs.replace(settings, device=_device(settings))
+    torch.set_num_threads(settings.threads or _physical_cores())
+    digest = _digest(path)
+    origin = origin_of(checkpoint_path(path), digest, settings)
+    folder = cache_folder / origin.folder_name
+    converted_now = not is_complete(folder)
+    if converted_now:
+        _convert(path, settings, folder, progress)
+    arch = read_architecture(folder)
+    context_tokens = _context_tokens(arch, settings)
+    if not converted_now:
+        _require_memory(arch, settings)
+    tensors = read_weights(folder, lambda done, total: progress("reading", done, total))
+    if settings.device != "cpu":
+        # Sizes among the parts are read on the host; everything else is multiplied over there.
+        tensors = {
+            name: tensor if tensor.dtype == torch.int64 else tensor.to(settings.device)
+            for name, tensor in tensors.items()
+        }
+    return Loaded(
+        model=Model(arch, tensors, context_tokens=context_tokens),
+        architecture=arch,
+        text=TextCodec.from_folder(folder),
+        digest=digest,
+        quant=settings.quant,
+        device=settings.device,
+        context_tokens=context_tokens,
+        converted_now=converted_now,
+        folder=folder,
+    )
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest_of(path)
+    except ModelError:
+        from engine.preflight import inspect
+
+        inspect(path)  # has the sentence for what is wrong with the files
+        raise
+
+
+def _convert(path: Path, settings: LoadSettings, folder: Path, progress: Progress) -> None:
+    """Preflight, memory, then the conversion; the first fault found ends it before any work."""
+    from engine.preflight import inspect
+    from engine.rotary import with_rotary
+
+    inspect(path)
+    checkpoint = open_checkpoint(path)
+    arch = architecture_of(checkpoint.config)
+    _context_tokens(arch, settings)
+    _require_memory(arch, settings)
+    convert(checkpoint, with_rotary(arch, checkpoint.config), settings, folder, progress)
+
+
+def _device(settings: LoadSettings) -> str:
+    if settings.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ModelError(
+            "no_cuda",
+            "the device cuda was asked for, and torch sees no CUDA device",
+            "Use --device cpu, or install the driver and torch's CUDA build.",
+        )
+    return settings.device
+
+
+def _physical_cores() -> int:
+    """Cores this process may use; two hardware threads of one core share the unit that counts."""
+    import psutil
+
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(cores, allowed))
+
+
+def _context_tokens(arch: Architecture, settings: LoadSettings) -> int:
+    asked = settings.context_tokens
+    if asked is None:
+        return min(arch.context_tokens, DEFAULT_CONTEXT_TOKENS)
+    if asked > arch.context_tokens:
+        raise RequestError(
+            "bad_setting",
+            f"a context of {asked} tokens is longer than the {arch.context_tokens} this model "
+            "was trained for",
+            f"Choose at most {arch.context_tokens}.",
+        )
+    return asked
+
+
+def _require_memory(arch: Architecture, settings: LoadSettings) -> None:
+    kernels: Kernels = "cpu_packed" if cpu_library() is not None else "cpu_dequant"
+    available = available_host_bytes
+    if settings.device == "cuda":
+        kernels, available = "cuda", lambda: int(torch.cuda.mem_get_info()[0])
+    plan(
+        _sizes(arch),
+        quant=settings.quant,
+        context_tokens=_context_tokens(arch, settings),
+        rows=settings.rows,
+        available_bytes=available(),
+        kernels=kernels,
+    ).require_fits()
+
+
+def _sizes(arch: Architecture) -> ModelSizes:
+    heads = arch.heads + 2 * arch.kv_heads
+    attention = (heads + arch.heads) * arch.head_dim * arch.hidden
+    inner = arch.feed_forward * (3 if arch.gated else 2) * arch.hidden
+    tables = arch.vocab * arch.hidden * (1 if arch.tied_head else 2)
+    return ModelSizes(
+        layers=arch.layers,
+        hidden=arch.hidden,
+        heads=arch.heads,
+        kv_heads=arch.kv_heads,
+        head_dim=arch.head_dim,
+        feed_forward=arch.feed_forward,
+        vocab=arch.vocab,
+        context_tokens=arch.context_tokens,
+        parameters=arch.layers * (attention + inner) + tables,
+        tied_head=arch.tied_head,
+    )

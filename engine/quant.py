@@ -1,0 +1,231 @@
+"""Weight matrices in memory: how each is packed once, and how it multiplies a few rows.
+
+This is the only file that knows bitsandbytes. On a CPU with AVX512-BF16 its NF4 kernel is called
+straight through ctypes: importing the package costs two seconds of a three-second start, a call
+through its Python costs more than the smallest multiplications, and the packed layout it would make
+anew at every start is what `convert.py` keeps on disk.
+
+Invariant: on CPU every `Linear` gives row i of a call the same bits whatever the number of rows,
+up to `EXACT_ROWS` rows; greedy speculation is bit-identical to plain decoding because of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.config import Quant
+
+BLOCK = 64
+"""Weights that share one scale (QLoRA, Dettmers et al. 2023, §3; blocksize 64)."""
+TILE_ROWS = 32
+"""The CPU kernel computes 32 outputs at a time; other heights are filled up with zero rows."""
+DENSE_ROWS = 8
+"""Rows of every small dense multiplication: one shape, hence one order of summation."""
+EXACT_ROWS = 64
+"""Up to here a call is promised to be row-invariant; prefill passes may be wider."""
+
+
+class Linear(Protocol):
+    """One matrix, with its bias if it has one."""
+
+    out_features: int
+    nbytes: int
+
+    def __call__(
+        self,
+        x: Tensor,  # (T, in) contiguous
+    ) -> Tensor:  # (T, out), same dtype as x
+        """x Wᵀ + b."""
+        ...
+
+
+@cache
+def cpu_library() -> ctypes.CDLL | None:
+    """bitsandbytes' CPU library if this processor can run its packed NF4 kernel, else None."""
+    spec = importlib.util.find_spec("bitsandbytes")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(next(Path(spec.origin).parent.glob("libbitsandbytes_cpu.*"))))
+        library.has_avx512bf16_cpu.restype = ctypes.c_bool
+        if not library.has_avx512bf16_cpu():
+            return None
+    except (StopIteration, OSError, AttributeError):
+        return None
+    kernel = library.gemv_4bit_inference_cpu_nf4_bf16
+    kernel.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3
+    kernel.restype = None
+    return library
+
+
+def pack(
+    weight: Tensor,  # (out, in) float
+    quant: Quant,
+    device_type: str,
+) -> dict[str, Tensor]:
+    """The tensors that stand for `weight` on disk, in the layout that this device multiplies."""
+    if quant == "none":
+        return {"dense": weight.contiguous()}
+    if quant == "int8":
+        scale = (weight.float().abs().amax(dim=1) / 127).clamp_min(1e-12)
+        whole = (weight.float() / scale[:, None]).round_().clamp_(-127, 127)
+        return {"int8": whole.to(torch.int8), "scale": scale.to(torch.bfloat16)}
+    if device_type == "cpu" and cpu_library() is not None and weight.shape[1] % BLOCK == 0:
+        return _pack_nf4_tiles(weight)
+    codes, absmax = _nf4(weight)
+    height = torch.tensor(weight.shape, dtype=torch.int64)
+    return {"nf4": codes, "absmax": absmax, "shape": height}
+
+
+def unpack(
+    parts: Mapping[str, Tensor],
+    bias: Tensor | None,  # (out,) or None
+) -> Linear:
+    """The matrix that `pack` stored."""
+    if "dense" in parts:
+        return DenseLinear(parts["dense"], bias)
+    if "int8" in parts:
+        return Int8Linear(parts["int8"], parts["scale"], bias)
+    if "tiles" in parts:
+        return TiledNF4Linear(parts["tiles"], parts["absmax"], int(parts["height"]), bias)
+    out_features, in_features = (int(size) for size in parts["shape"])
+    return BlockNF4Linear(parts["nf4"], parts["absmax"], (out_features, in_features), bias)
+
+
+class DenseLinear:
+    """Unquantized. torch picks its kernel, and so its rounding, by the number of rows; calls of a
+    few rows are therefore cut and filled up to one height."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        self.out_features = weight.shape[0]
+        self.nbytes = weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        if rows > EXACT_ROWS or x.device.type != "cpu":
+            return F.linear(x, self.weight, self.bias)
+        padded = F.pad(x, (0, 0, 0, -rows % DENSE_ROWS))
+        blocks = [
+            F.linear(block, self.weight, self.bias) for block in torch.split(padded, DENSE_ROWS)
+        ]
+        return (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:rows]
+
+
+class Int8Linear:
+    """One scale per output (symmetric, weights only); torch's kernel is row-invariant as it is."""
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.scale, self.bias = weight, scale, bias
+        self.out_features = weight.shape[0]
+        self.nbytes = weight.nbytes + scale.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = torch._weight_int8pack_mm(x, self.weight, self.scale)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+class TiledNF4Linear:
+    """NF4 in tiles of 32 outputs, multiplied by bitsandbytes' AVX512-BF16 kernel."""
+
+    def __init__(
+        self,
+        tiles: Tensor,  # (out padded to 32, in / 2) uint8
+        absmax: Tensor,  # (in / 64, out padded to 32) bf16
+        height: int,
+        bias: Tensor | None,  # (out,) bf16 or None
+    ) -> None:
+        library = cpu_library()
+        assert library is not None, "tiles are packed only where the kernel exists"
+        self.kernel = library.gemv_4bit_inference_cpu_nf4_bf16
+        self.tiles, self.absmax, self.bias = tiles, absmax, bias
+        self.out_features = height
+        self.nbytes = tiles.nbytes + absmax.nbytes
+        self._tall, self._wide = tiles.shape[0], tiles.shape[1] * 2
+        self._tiles_at, self._absmax_at = tiles.data_ptr(), absmax.data_ptr()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        out = x.new_empty((rows, self._tall))
+        self.kernel(
+            rows, self._tall, self._wide,
+            x.data_ptr(), self._tiles_at, self._absmax_at, out.data_ptr(),
+            BLOCK, self._wide, self._tall,
+        )  # fmt: skip
+        if self._tall != self.out_features:
+            out = out[:, : self.out_features].contiguous()
+        return out if self.bias is None else out.add_(self.bias)
+
+
+class BlockNF4Linear:
+    """NF4 in bitsandbytes' own order: its fused kernel on CUDA; on a CPU without AVX512-BF16 the
+    matrix is written out at every call, so rows are almost free and row-invariance is
+    `DenseLinear`'s."""
+
+    def __init__(
+        self,
+        codes: Tensor,  # (out · in / 2,) uint8
+        absmax: Tensor,  # (out · in / 64,) f32
+        shape: tuple[int, int],
+        bias: Tensor | None,
+    ) -> None:
+        self.codes, self.absmax, self.shape, self.bias = codes, absmax, shape, bias
+        self.out_features = shape[0]
+        self.nbytes = codes.nbytes + absmax.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        from bitsandbytes import functional as bnb
+
+        state = bnb.QuantState(
+            absmax=self.absmax,
+            shape=torch.Size(self.shape),
+            blocksize=BLOCK,
+            quant_type="nf4",
+            dtype=x.dtype,
+        )
+        if x.device.type == "cuda":
+            import bitsandbytes
+
+            out: Tensor = bitsandbytes.matmul_4bit(x, self.codes.t(), state, bias=self.bias)
+            return out
+        weight = bnb.dequantize_4bit(self.codes.view(-1, 1), state).to(x.dtype)
+        return DenseLinear(weight, self.bias)(x)
+
+
+def _nf4(weight: Tensor) -> tuple[Tensor, Tensor]:
+    from bitsandbytes import functional as bnb
+
+    codes, state = bnb.quantize_4bit(
+        weight.contiguous(), blocksize=BLOCK, quant_type="nf4", compress_statistics=False
+    )
+    return codes, state.absmax
+
+
+def _pack_nf4_tiles(weight: Tensor) -> dict[str, Tensor]:
+    """Two adjacent weights of an input pair, 32 outputs side by side; the first half of those 64
+    codes in the low nibbles, the second half in the high ones (the kernel's layout)."""
+    height, width = weight.shape
+    filled = F.pad(weight, (0, 0, 0, -height % TILE_ROWS))
+    codes, absmax = _nf4(filled)
+    tall = filled.shape[0]
+    flat = codes.reshape(-1)
+    pairs = torch.stack((flat >> 4, flat & 0xF), dim=1).reshape(
+        tall // TILE_ROWS, TILE_ROWS, width // 2, 2
+    )
+    columns = pairs.transpose(1, 2).reshape(-1, 2, TILE_ROWS)
+    tiles = (columns[:, 1] << 4) | columns[:, 0]
+    scales = absmax.reshape(tall, width // BLOCK).t().to(torch.bfloat16)
+    return {
+        "tiles": tiles.reshape(tall, width // 2).contiguous(),
+        "absmax": scales.contiguous(),
+        "height": torch.tensor(height, dtype=torch.int64),
+    }

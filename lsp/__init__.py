@@ -1,0 +1,1 @@
+"""The editor side: a language server for inline completions. Built in its own issue."""

@@ -1,0 +1,384 @@
+"""Loading converts once, keeps all or nothing, and starts warm without the heavy packages."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import torch
+
+from engine.checkpoint import FolderCheckpoint
+from engine.config import LoadSettings
+from engine.convert import _BYTES_PER_WEIGHT, _packed, convert, origin_of
+from engine.converted import Origin, building, is_complete, read_weights
+from engine.families import architecture_of
+from engine.loading import Loaded, load
+from engine.protocol import MemoryLimitError, ModelError, RequestError
+from engine.quant import pack
+from engine.rotary import with_rotary
+
+from .tiny_checkpoints import (
+    DENSE,
+    assert_same_logits,
+    random_model,
+    save_folder,
+    save_gguf,
+    split_logits,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NF4 = LoadSettings(quant="nf4", device="cpu", threads=1)
+STAGES = ("tokenizer", "weights", "saving")
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return random_model("qwen2")
+
+
+@pytest.fixture
+def folder(theirs: Any, tmp_path: Path) -> Path:
+    return save_folder(theirs, tmp_path / "m")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def contents(cache: Path) -> list[str]:
+    return sorted(entry.name for entry in cache.iterdir()) if cache.exists() else []
+
+
+def test_a_loaded_model_answers_as_the_checkpoint_does(
+    theirs: Any, folder: Path, cache: Path
+) -> None:
+    loaded = load(folder, msgspec.structs.replace(NF4, quant="none"), cache, quiet)
+    assert (loaded.quant, loaded.device, loaded.context_tokens) == ("none", "cpu", 256)
+    assert_same_logits(loaded.model, theirs)
+    assert loaded.text.decode(loaded.text.encode_plain("x = 1")) == "x = 1"
+
+
+def test_a_gguf_is_loaded_by_its_own_path_or_by_its_folders(theirs: Any, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    file = save_gguf(theirs, tmp_path / "m" / "m.gguf")
+    first = load(file, NF4, tmp_path / "cache", quiet)
+    second = load(file.parent, NF4, tmp_path / "cache", quiet)
+    assert first.converted_now
+    assert not second.converted_now
+    assert first.folder == second.folder
+
+
+def rounded(model: Any, quant: str) -> Any:
+    """A copy of the model with every matrix quantized and written out again."""
+    from bitsandbytes import functional as bnb
+
+    model = copy.deepcopy(model)
+    for name, weight in model.named_parameters():
+        if weight.ndim < 2 or "embed" in name:
+            continue
+        if quant == "nf4":
+            codes, state = bnb.quantize_4bit(weight.data, blocksize=64, quant_type="nf4")
+            weight.data = bnb.dequantize_4bit(codes, state)
+        else:
+            scale = weight.data.abs().amax(dim=1, keepdim=True) / 127
+            weight.data = (weight.data / scale).round() * scale
+    return model
+
+
+@pytest.mark.parametrize("quant", ["nf4", "int8"])
+def test_a_quantized_model_is_the_checkpoint_with_rounded_matrices(
+    quant: Any, theirs: Any, folder: Path, cache: Path
+) -> None:
+    loaded = load(folder, msgspec.structs.replace(NF4, quant=quant), cache, quiet)
+    ids = torch.arange(3, 93)
+    with torch.inference_mode():
+        expected = rounded(theirs, quant)(ids[None]).logits[0].flatten()
+    found = split_logits(loaded.model, ids).float().flatten()
+    # Activations are bf16 here and float32 there.
+    assert torch.corrcoef(torch.stack((found, expected)))[0, 1] > 0.998
+
+
+def test_the_second_load_reads_what_the_first_one_made(folder: Path, cache: Path) -> None:
+    first = load(folder, NF4, cache, quiet)
+    made = (first.folder / "weights.safetensors").stat().st_mtime_ns
+    stages: list[str] = []
+    second = load(folder, NF4, cache, lambda stage, *_: stages.append(stage))
+    assert (first.converted_now, second.converted_now) == (True, False)
+    assert set(stages) == {"reading"}
+    assert (second.folder / "weights.safetensors").stat().st_mtime_ns == made
+    ids = torch.arange(3, 33)
+    assert torch.equal(split_logits(first.model, ids), split_logits(second.model, ids))
+
+
+def test_what_changes_the_result_is_in_the_folders_name() -> None:
+    origin = Origin(source="a/m.gguf", digest="d", quant="nf4", device="cpu", layout="tiles")
+    changes: list[dict[str, Any]] = [
+        {},
+        {"digest": "e"},
+        {"quant": "int8"},
+        {"device": "cuda"},
+        {"layout": "rows"},
+        {"format": 0},
+    ]
+    names = {msgspec.structs.replace(origin, **change).folder_name for change in changes}
+    assert len(names) == len(changes)
+    assert all(name.startswith("m-") for name in names)
+
+
+def test_settings_that_do_not_change_weights_share_a_conversion(folder: Path, cache: Path) -> None:
+    first = load(folder, NF4, cache, quiet)
+    other = msgspec.structs.replace(NF4, context_tokens=128, threads=1, rows=1)
+    second = load(folder, other, cache, quiet)
+    assert second.folder == first.folder
+    assert second.context_tokens == 128
+
+
+def test_progress_counts_every_stage_to_its_end(folder: Path, cache: Path) -> None:
+    last: dict[str, tuple[int, int]] = {}
+
+    def note(stage: str, done: int, total: int) -> None:
+        assert done >= last.get(stage, (0, 0))[0]
+        last[stage] = (done, total)
+
+    load(folder, NF4, cache, note)
+    assert list(last) == [*STAGES, "reading"]
+    assert all(done == total > 0 for done, total in last.values())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("how", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_conversion_leaves_nothing(
+    stage: str, how: type[BaseException], folder: Path, cache: Path
+) -> None:
+    calls = {"all": 0}
+
+    def count(at: str, done: int, total: int) -> None:
+        calls["all"] += at == stage
+
+    load(folder, NF4, cache / "other", count)
+    assert calls["all"] >= 2
+    for stop_at in {1, calls["all"] // 2, calls["all"]}:
+        left = stop_at
+
+        def interrupt(at: str, done: int, total: int) -> None:
+            nonlocal left
+            left -= at == stage
+            if at == stage and left == 0:
+                raise how
+
+        with pytest.raises(how):
+            load(folder, NF4, cache, interrupt)
+        assert contents(cache) == ["other"]
+    assert load(folder, NF4, cache, quiet).converted_now
+
+
+def test_an_interruption_while_reading_keeps_the_conversion(folder: Path, cache: Path) -> None:
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "reading":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load(folder, NF4, cache, interrupt)
+    assert not load(folder, NF4, cache, quiet).converted_now
+
+
+def test_what_a_killed_process_left_is_removed_and_a_living_one_keeps_its_own(
+    folder: Path, cache: Path
+) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from engine.converted import building\n"
+        "with building(Path(sys.argv[1])) as folder: (folder / 'w').touch(); os._exit(9)"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(cache / "m")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    assert killed.returncode == 9
+    assert len(contents(cache)) == 1
+    with building(cache / "other") as alive:
+        loaded = load(folder, NF4, cache, quiet)
+        assert contents(cache) == sorted([alive.name, loaded.folder.name])
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "architecture.json", "origin.json"])
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda f: f.write_bytes(f.read_bytes()[:-1])])
+def test_a_spoilt_conversion_is_made_again(
+    file: str, spoil: Callable[[Path], Any], folder: Path, cache: Path
+) -> None:
+    first = load(folder, NF4, cache, quiet)
+    spoil(first.folder / file)
+    again = load(folder, NF4, cache, quiet)
+    assert again.converted_now
+    assert contents(cache) == [first.folder.name]
+    assert is_complete(again.folder)
+
+
+def test_two_conversions_at_once_both_end_with_the_same_model(folder: Path, cache: Path) -> None:
+    together = threading.Barrier(2, timeout=30)
+    results: list[Loaded] = []
+
+    def meet(stage: str, done: int, total: int) -> None:
+        if stage == "saving" and done == total:
+            together.wait()
+
+    def run() -> None:
+        results.append(load(folder, NF4, cache, meet))
+
+    workers = [threading.Thread(target=run) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [loaded.converted_now for loaded in results] == [True, True]
+    assert contents(cache) == [results[0].folder.name]
+    ids = torch.arange(3, 33)
+    assert torch.equal(*(split_logits(loaded.model, ids) for loaded in results))
+
+
+class FullDisk(FolderCheckpoint):
+    """Its tokenizer is the one that does not fit any more."""
+
+    def write_tokenizer(self, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_told_in_numbers_and_leaves_nothing(folder: Path, cache: Path) -> None:
+    checkpoint = FullDisk(folder)
+    with pytest.raises(ModelError) as caught:
+        convert(checkpoint, architecture_of(checkpoint.config), NF4, cache / "m", quiet)
+    assert caught.value.code == "disk_full"
+    assert "GiB are free" in caught.value.message
+    assert contents(cache) == []
+
+
+def test_a_model_larger_than_the_disk_is_refused_before_any_work(folder: Path, cache: Path) -> None:
+    checkpoint = FolderCheckpoint(folder)
+    arch = msgspec.structs.replace(architecture_of(checkpoint.config), vocab=1 << 50)
+    stages: list[str] = []
+    with pytest.raises(ModelError) as caught:
+        convert(checkpoint, arch, NF4, cache / "m", lambda stage, *_: stages.append(stage))
+    assert caught.value.code == "disk_full"
+    assert stages == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError) as caught:
+        load(folder, NF4, tmp_path / "file" / "cache", quiet)
+    assert caught.value.code == "cache_unwritable"
+    assert str(tmp_path / "file") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"qk_norm": True}, "lacks model.layers.0.self_attn.k_norm.weight"),
+        ({"layers": 2}, "has model.layers.2."),
+        ({"feed_forward": 95}, r"\[190, 64\]"),
+        ({"vocab": 301}, r"\[301, 64\]"),
+    ],
+)
+def test_tensors_that_the_architecture_does_not_expect_are_named(
+    change: dict[str, Any], said: str, folder: Path, cache: Path
+) -> None:
+    checkpoint = FolderCheckpoint(folder)
+    arch = msgspec.structs.replace(architecture_of(checkpoint.config), **change)
+    with pytest.raises(ModelError, match=said) as caught:
+        convert(checkpoint, arch, NF4, cache / "m", quiet)
+    assert caught.value.code == "unexpected_tensors"
+    assert contents(cache) == []
+
+
+def test_a_tied_head_that_stays_dense_is_kept_once(tmp_path: Path) -> None:
+    checkpoint = FolderCheckpoint(
+        save_folder(random_model("llama", tie_word_embeddings=True), tmp_path / "m")
+    )
+    arch = with_rotary(architecture_of(checkpoint.config), checkpoint.config)
+    convert(checkpoint, arch, DENSE, tmp_path / "c", quiet)
+    weights = read_weights(tmp_path / "c", lambda *_: None)
+    assert weights["head.dense"].data_ptr() == weights["embed.weight"].data_ptr()
+
+
+@pytest.mark.parametrize("quant", ["nf4", "int8"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_packing_in_slices_is_packing_at_once(quant: Any, device: Any) -> None:
+    settings = LoadSettings(quant=quant, device=device)
+    weight = torch.randn(4500, 2048, generator=torch.Generator().manual_seed(0))
+    whole = pack(weight, quant, device)
+    sliced = _packed(weight, settings)
+    assert set(whole) == set(sliced)
+    assert all(torch.equal(whole[part], sliced[part]) for part in whole)
+
+
+@pytest.mark.parametrize("quant", sorted(_BYTES_PER_WEIGHT))
+def test_the_space_asked_for_suffices(quant: Any) -> None:
+    weight = torch.randn(512, 1024)
+    size = sum(part.nbytes for part in pack(weight.bfloat16(), quant, "cpu").values())
+    assert size <= weight.numel() * _BYTES_PER_WEIGHT[quant] * 1.01
+
+
+def test_a_context_beyond_the_models_own_is_refused(folder: Path, cache: Path) -> None:
+    with pytest.raises(RequestError, match="256"):
+        load(folder, msgspec.structs.replace(NF4, context_tokens=512), cache, quiet)
+    assert contents(cache) == []
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_before_any_work(
+    theirs: Any, cache: Path, tmp_path: Path
+) -> None:
+    theirs = random_model("qwen2", max_position_embeddings=1 << 20)
+    folder = save_folder(theirs, tmp_path / "long")
+    huge = msgspec.structs.replace(NF4, context_tokens=1 << 20, rows=64)
+    with pytest.raises(MemoryLimitError, match="64 × 1,048,576"):
+        load(folder, huge, cache, quiet)
+    assert contents(cache) == []
+
+
+def test_a_path_without_a_model_gets_the_preflights_sentence(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path / "nothing", NF4, cache, quiet)
+    assert caught.value.code == "model_missing"
+
+
+def test_a_warm_start_imports_neither_transformers_nor_bitsandbytes(
+    folder: Path, cache: Path
+) -> None:
+    load(folder, NF4, cache, quiet)
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from engine.config import LoadSettings; from engine.loading import load\n"
+        "settings = LoadSettings(quant='nf4', device='cpu', threads=1)\n"
+        "assert not load(Path(sys.argv[1]), settings, Path(sys.argv[2]), print).converted_now\n"
+        "heavy = {'transformers', 'bitsandbytes', 'gguf', 'torch._dynamo'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(folder), str(cache)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_the_origin_says_where_a_conversion_came_from(folder: Path, cache: Path) -> None:
+    loaded = load(folder, NF4, cache, quiet)
+    origin = msgspec.json.decode((loaded.folder / "origin.json").read_bytes(), type=Origin)
+    assert origin.source == str(folder)
+    assert origin.digest == loaded.digest
+    assert origin.folder_name == origin_of(folder, loaded.digest, NF4).folder_name

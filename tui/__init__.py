@@ -1,0 +1,1 @@
+"""The terminal chat. Built in its own issue."""
