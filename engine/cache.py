@@ -35,6 +35,9 @@ class Span:
 class KVCache:
     """Keys and values of `rows` conversations of at most `slots` tokens.
 
+    The blocks end at a multiple of `block` slots, so that attention may read whole ones; what lies
+    beyond `slots` is never written.
+
     The memory is reserved, not touched: an operating system that commits pages on first write
     charges only for the tokens that came. Zeros, because attention reads whole blocks and masks
     what lies beyond the pointer: a masked slot must hold a finite number.
@@ -48,8 +51,10 @@ class KVCache:
         slots: int,
         dtype: torch.dtype,
         device: torch.device,
+        block: int = 1,
     ) -> None:
-        shape = (rows, architecture.kv_heads, slots, architecture.head_dim)
+        reserved = -(-slots // block) * block
+        shape = (rows, architecture.kv_heads, reserved, architecture.head_dim)
         layers = range(architecture.layers)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]

@@ -31,6 +31,7 @@ BUDGET_S = 12.0
 """Measuring stops between two turns after this long; every arm was timed at least once."""
 
 
+@torch.inference_mode()
 def costs_of(model: Model, exit_layer: int, file: Path | None) -> CostTable:
     """The costs kept in `file`, brought up to this minute's speed; measured anew if absent,
     damaged, or of another exit layer."""
@@ -42,7 +43,7 @@ def costs_of(model: Model, exit_layer: int, file: Path | None) -> CostTable:
         if file is not None:
             save(kept, file)
         return kept
-    context = CONTEXTS[0]
+    context = _contexts(cache)[0]
     _pretend(cache, context)
     one_row = partial(_one_pass, model, cache, context, 1)
     now = _median([_time(one_row) for _ in range(TURNS)])
@@ -63,17 +64,23 @@ def save(table: CostTable, file: Path) -> None:
         logger.warning("costs were not kept: %s", error)
 
 
+@torch.inference_mode()
 def measure(model: Model, cache: KVCache, exit_layer: int) -> CostTable:
     """Time passes of 1…9 rows, a draft step and verify passes from the exit layer, at up to three
     context lengths."""
     table = CostTable(exit_layer=exit_layer, layers=model.architecture.layers)
     ends = time.perf_counter() + BUDGET_S
-    for context in CONTEXTS:
-        fits = context + max(PASS_ROWS) <= cache.slots
-        if fits and (not table.buckets or time.perf_counter() < ends):
+    for context in _contexts(cache):
+        if not table.buckets or time.perf_counter() < ends:
             table.buckets[bucket_of(context)] = _measure_at(model, cache, exit_layer, context, ends)
     cache.rollback(0, 0)
     return table
+
+
+def _contexts(cache: KVCache) -> list[int]:
+    """The context lengths to measure at; a cache too short for all still has one."""
+    room = cache.slots - max(PASS_ROWS)
+    return [min(CONTEXTS[0], room), *(context for context in CONTEXTS[1:] if context <= room)]
 
 
 def _measure_at(

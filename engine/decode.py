@@ -45,6 +45,7 @@ class Round:
     total_ms: float
 
 
+@torch.inference_mode()
 def prefill_step(model: Model, cache: KVCache, row: Row) -> bool:
     """Write the next stretch of the prompt; True when only the pending token is left.
 
@@ -54,8 +55,12 @@ def prefill_step(model: Model, cache: KVCache, row: Row) -> bool:
     stretch = row.tokens[done : min(done + PREFILL_TOKENS, len(row.tokens) - 1)]
     if stretch:
         span = cache.extend(row.cache_row, len(stretch))
-        hidden = model.embed(torch.tensor(stretch, device=model.device))
-        model.run_layers(hidden, [span], cache, first=0, stop=model.architecture.layers)
+        try:
+            hidden = model.embed(torch.tensor(stretch, device=model.device))
+            model.run_layers(hidden, [span], cache, first=0, stop=model.architecture.layers)
+        except BaseException:
+            cache.rollback(row.cache_row, done)  # reserved, but not written in every layer
+            raise
     return cache.lengths[row.cache_row] == len(row.tokens) - 1
 
 
@@ -71,6 +76,7 @@ def longest_draft(cache: KVCache, row: Row) -> int:
     return max(0, min(wanted, cache.slots - len(row.tokens)))
 
 
+@torch.inference_mode()
 def run_round(
     model: Model,
     cache: KVCache,

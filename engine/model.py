@@ -98,10 +98,14 @@ class Model:
         return self._embedding.nbytes + sum(m.nbytes for m in (*linears, self.head))
 
     def new_cache(self, rows: int) -> KVCache:
-        """An empty cache of this model's shape; slots are padded so that blocks never overrun."""
-        slots = -(-self.context_tokens // SLOT_BLOCK) * SLOT_BLOCK
+        """An empty cache of this model's shape and context."""
         return KVCache(
-            self.architecture, rows=rows, slots=slots, dtype=self.dtype, device=self.device
+            self.architecture,
+            rows=rows,
+            slots=self.context_tokens,
+            dtype=self.dtype,
+            device=self.device,
+            block=SLOT_BLOCK,
         )
 
     def embed(
@@ -163,14 +167,16 @@ class Model:
         turned = _rotate(turned, shared.cos, shared.sin)
         queries, keys = turned[:, : arch.heads], turned[:, arch.heads :]
         values = heads[:, arch.heads + arch.kv_heads :]
-        out = torch.empty_like(queries, memory_format=torch.contiguous_format)
-        offset = 0
-        for span, mask in zip(shared.spans, shared.masks, strict=True):
-            here = slice(offset, offset + span.count)
-            cache.write(index, span, keys[here], values[here])
-            out[here] = self._attend_span(index, queries[here], span, mask, cache)
-            offset += span.count
-        return out.view(x.shape[0], -1)
+        counts = [span.count for span in shared.spans]
+        attended = []
+        for span, mask, q, k, v in zip(
+            shared.spans, shared.masks, torch.split(queries, counts), torch.split(keys, counts),
+            torch.split(values, counts), strict=True,
+        ):  # fmt: skip
+            cache.write(index, span, k, v)
+            attended.append(self._attend_span(index, q, span, mask, cache))
+        out = attended[0] if len(attended) == 1 else torch.cat(attended)
+        return out.reshape(x.shape[0], -1)
 
     def _attend_span(
         self, index: int, queries: Tensor, span: Span, mask: Tensor, cache: KVCache

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.protocol import FinishReason, SamplingParams, TokenKind
-from engine.sampling import draw, is_greedy, law, needs_history, penalise
+from engine.sampling import draw, is_greedy, law, needs_history, penalise, widened
 
 
 class Chain:
@@ -42,7 +42,7 @@ class Chain:
         return torch.stack(
             [
                 penalise(row, torch.cat((seen, drafted[:i])), self._params.repetition_penalty)
-                for i, row in enumerate(logits.float())
+                for i, row in enumerate(widened(logits))
             ]
         )
 

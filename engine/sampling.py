@@ -13,6 +13,9 @@ from torch import Tensor
 
 from engine.protocol import SamplingParams
 
+LEAST = 1e-30
+"""A temperature or top_p below it counts as this much: float32 would make a zero of it."""
+
 
 def is_greedy(params: SamplingParams) -> bool:
     """Greedy decoding is a branch of its own, not the limit of a temperature."""
@@ -22,6 +25,11 @@ def is_greedy(params: SamplingParams) -> bool:
 def needs_history(params: SamplingParams) -> bool:
     """Whether the law depends on which tokens were seen before."""
     return params.repetition_penalty != 1.0
+
+
+def widened(logits: Tensor) -> Tensor:
+    """The dtype the chain computes in: float32, or float64 where the logits come in it."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def penalise(
@@ -41,14 +49,13 @@ def law(
 ) -> Tensor:  # (T, V) float32 or wider, rows sum to 1
     """The law of the next token after temperature and truncation. Not defined for greedy."""
     assert not is_greedy(params), "greedy has no law; take the argmax"
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    scaled = wide / params.temperature
+    scaled = widened(logits) / max(params.temperature, LEAST)
     if 0 < params.top_k < scaled.shape[-1]:
         kth = scaled.topk(params.top_k, dim=-1).values[..., -1:]
         scaled = scaled.masked_fill(scaled < kth, -torch.inf)
     probs = scaled.softmax(dim=-1)
     if params.top_p < 1.0:
-        probs = _keep_nucleus(probs, params.top_p)
+        probs = _keep_nucleus(probs, max(params.top_p, LEAST))
     if params.min_p > 0.0:
         floor = probs.amax(dim=-1, keepdim=True) * params.min_p
         probs = _renormalise(probs.masked_fill(probs < floor, 0.0))

@@ -66,6 +66,8 @@ class LocalEngine:
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._jobs: list[_Job] = []
         self._closed = threading.Event()
+        self._gate = threading.Lock()
+        """Held to enter the inbox and to close it: what came in before the end is answered."""
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._thread.start()
 
@@ -73,9 +75,10 @@ class LocalEngine:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[AsyncIterator[Event]]:
         """Stream one answer; leaving the context ends it at the next step."""
         job = _Job(request=request, loop=asyncio.get_running_loop(), events=asyncio.Queue())
-        if self._closed.is_set():
-            raise EngineError("closed", "the engine was closed", "Start it again.")
-        self._inbox.put(job)
+        with self._gate:
+            if self._closed.is_set():
+                raise EngineError("closed", "the engine was closed", "Start it again.")
+            self._inbox.put(job)
         try:
             yield _until_last(job.events)
         finally:
@@ -100,12 +103,12 @@ class LocalEngine:
 
     def close(self) -> None:
         """End every answer and the thread."""
-        self._closed.set()
-        self._inbox.put(None)
+        with self._gate:
+            self._closed.set()
+            self._inbox.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
-        torch.set_grad_enabled(False)
         running: _Job | None = None
         while not self._closed.is_set():
             self._collect(wait=not self._jobs)
@@ -117,6 +120,7 @@ class LocalEngine:
             self._announce(running, chosen)
             running = chosen
             self._advance(chosen)
+        self._collect(wait=False)  # those who came during the last step
         for job in self._jobs:
             self._end(job)
             job.send(Failed(code="closed", message="the engine was closed", hint="Start it again."))

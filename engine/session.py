@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.answer import Answer
-from engine.config import DraftSettings, check_sampling
+from engine.config import MAX_DRAFT_TOKENS, DraftSettings, check_sampling
 from engine.costs import CostTable
 from engine.draft.routes import default_exit_layer, drafters_for, new_records
 from engine.draft_length import DraftLength
@@ -50,16 +50,13 @@ class Session:
         self, request: GenerateRequest, ids: Sequence[int], stop_ids: frozenset[int]
     ) -> Answer:
         """`start` for a prompt that is already token ids."""
-        if len(ids) > self.context_tokens:
-            raise RequestError(
-                "context_full",
-                f"the prompt has {len(ids)} tokens, the context holds {self.context_tokens}",
-                "Attach less, or start with a larger --context.",
-            )
+        self._check(request, ids)
         tokens = list(ids)
         model = self.loaded.model
         drafters = drafters_for(request.route, model, self.exit_layer)
         records = self._records if request.route == "auto" else new_records(request.route)
+        stream = self.loaded.text.stream(request.sampling.stop)
+        # Last of all that can fail: a claimed row comes back only through an answer.
         cache_row, cached = self.slots.take(tokens)
         row = Row(
             id=request.id,
@@ -76,8 +73,24 @@ class Session:
             cached_tokens=cached,
             drafters={drafter.route: drafter for drafter in drafters},
             lengths=DraftLength(self.settings, self.costs, records, pinned_k=request.k),
-            stream=self.loaded.text.stream(request.sampling.stop),
+            stream=stream,
         )
+
+    def _check(self, request: GenerateRequest, ids: Sequence[int]) -> None:
+        if len(ids) > self.context_tokens:
+            raise RequestError(
+                "context_full",
+                f"the prompt has {len(ids)} tokens, the context holds {self.context_tokens}",
+                "Attach less, or start with a larger --context.",
+            )
+        if not ids:
+            raise RequestError("empty_prompt", "the prompt has no tokens", "Ask something.")
+        if request.k is not None and not 1 <= request.k <= MAX_DRAFT_TOKENS:
+            raise RequestError(
+                "bad_setting",
+                f"k is {request.k}, outside its range",
+                f"Choose a value from 1 to {MAX_DRAFT_TOKENS}, or route plain to draft nothing.",
+            )
 
     def encode(self, request: GenerateRequest) -> list[int]:
         """The prompt as token ids. Raises `RequestError` where the model can't take its kind."""

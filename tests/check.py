@@ -21,9 +21,9 @@ STEPS: dict[str, list[str]] = {
     "lint": [PYTHON, "-m", "ruff", "check", "."],
     "types": [PYTHON, "-m", "mypy"],
     "contracts": [str(BESIDE / "lint-imports")],
-    "tests": [PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not model and not gpu"],
+    "tests": [PYTHON, "-m", "pytest", "-q", "-n", "auto", "-m", "not model"],
     # One after the other: two models at a time would fight for memory and cores.
-    "tests with real models": [PYTHON, "-m", "pytest", "-q", "-m", "model and not gpu"],
+    "tests with real models": [PYTHON, "-m", "pytest", "-q", "-m", "model"],
 }
 NO_TESTS_COLLECTED = 5
 
