@@ -33,16 +33,30 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 
+OWN_PLAIN_ROUNDS = 8
+"""From so many on, an answer's own plain rounds tell the plain speed."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Totals:
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
     plain_ms: float = 0.0
-    """What the same tokens would have taken one by one, at the measured plain speed."""
+    """What the same tokens would have taken one by one, at the speed in the cost table."""
+    plain_rounds: int = 0
+    plain_rounds_ms: float = 0.0
+    """This answer's own plain rounds: the better measure, once there are some."""
     rounds: int = 0
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
+
+    def plain_tokens_per_s(self, produced: int) -> float | None:
+        """Speed of plain decoding in this answer's own minute, if it decoded enough plainly; else
+        by the table, which an earlier minute may have filled."""
+        if self.plain_rounds >= OWN_PLAIN_ROUNDS:
+            return 1e3 * self.plain_rounds / self.plain_rounds_ms
+        return 1e3 * produced / self.plain_ms if self.plain_ms else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +114,7 @@ class Answer:
             drafted=totals.drafted,
             tested=totals.tested,
             accepted=totals.accepted,
-            plain_tokens_per_s=1e3 * produced / totals.plain_ms if totals.plain_ms else None,
+            plain_tokens_per_s=totals.plain_tokens_per_s(produced),
         )
 
     def close(self) -> None:
@@ -154,6 +168,9 @@ class Answer:
         totals.tested += done.tested
         totals.accepted += done.accepted
         totals.plain_ms += done.emitted * unit_ms
+        if not done.drafted:
+            totals.plain_rounds += 1
+            totals.plain_rounds_ms += done.total_ms
 
     def _say(self, tokens: list[int], kinds: list[TokenKind]) -> Iterator[Event]:
         visible = [token for token in tokens if token not in self.row.stop_ids]

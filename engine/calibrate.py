@@ -1,14 +1,13 @@
 """Measure what passes cost on this machine: once per model and device, kept on disk.
 
 Only costs, no text: a pass takes the same time whatever the tokens are, so the cache is filled with
-noise and its pointer moved. The rows of one context length are timed in turn and the median of the
-turns kept, so that a slow second does not fall on one arm alone.
+noise and its pointer moved. The arms of one context length take turns and the fastest turn of
+each is kept: what else the machine does can only add to a time, and must not look like a kernel.
 """
 
 from __future__ import annotations
 
 import logging
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -46,7 +45,7 @@ def costs_of(model: Model, exit_layer: int, file: Path | None) -> CostTable:
     context = _contexts(cache)[0]
     _pretend(cache, context)
     one_row = partial(_one_pass, model, cache, context, 1)
-    now = _median([_time(one_row) for _ in range(TURNS)])
+    now = min(_time(one_row) for _ in range(TURNS))
     factor = now / kept.at(context).unit_ms
     for costs in kept.buckets.values():
         costs.unit_ms *= factor
@@ -101,8 +100,8 @@ def _measure_at(
             elapsed = _time(run)
             if turn:  # the first turn warms up
                 times[arm].append(elapsed)
-    unit = _median(times["pass", 1])
-    ratio = {arm: _median(seen) / unit for arm, seen in times.items()}
+    unit = min(times["pass", 1])
+    ratio = {arm: min(seen) / unit for arm, seen in times.items()}
     return BucketCosts(
         unit_ms=unit,
         pass_ratio={rows: ratio["pass", rows] for rows in PASS_ROWS},
@@ -146,10 +145,6 @@ def _time(run: Callable[[], None]) -> float:  # ms
     began = time.perf_counter()
     run()
     return (time.perf_counter() - began) * 1e3
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values)
 
 
 def _read(file: Path) -> CostTable | None:

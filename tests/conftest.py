@@ -10,10 +10,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Tiny models gain nothing from a second thread, and workers side by side lose much by waiting for
+# each other's. Loading a real model sets its own number.
+assert "torch" not in sys.modules, "threads are counted when torch is first imported"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class NetworkForbiddenError(Exception):

@@ -45,9 +45,7 @@ def drafted(text: list[int], k: int) -> list[int]:
 @pytest.mark.parametrize(("alphabet", "size"), [(1, 20), (2, 60), (3, 60), (6, 60)])
 @MODERATE
 @given(data=st.data())
-def test_every_prefix_gets_its_longest_match(
-    alphabet: int, size: int, data: st.DataObject
-) -> None:
+def test_every_prefix_gets_its_longest_match(alphabet: int, size: int, data: st.DataObject) -> None:
     text = data.draw(texts(alphabet, size))
     automaton = SuffixAutomaton()
     for length in range(1, len(text) + 1):
@@ -114,8 +112,20 @@ def test_a_drafter_follows_its_row_as_it_grows() -> None:
 
 @pytest.mark.parametrize(
     ("length", "expected"),
-    [(0, None), (1, None), (2, 0), (3, 1), (4, 2), (5, 2), (6, 3), (9, 3), (10, 4), (19, 4)]
-    + [(20, 5), (5000, 5)],
+    [
+        (0, None),
+        (1, None),
+        (2, 0),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 3),
+        (9, 3),
+        (10, 4),
+        (19, 4),
+        (20, 5),
+        (5000, 5),
+    ],
 )
 def test_the_classes_of_evidence(length: int, expected: int | None) -> None:
     assert evidence_class(length) == expected

@@ -160,9 +160,7 @@ def test_a_measured_round_of_new_width_starts_from_the_prediction() -> None:
 @MODERATE
 @given(
     rounds=st.lists(
-        st.tuples(
-            st.integers(0, 8), st.floats(0, 1e4), st.floats(0, 1e4), st.booleans()
-        ),
+        st.tuples(st.integers(0, 8), st.floats(0, 1e4), st.floats(0, 1e4), st.booleans()),
         max_size=40,
     )
 )
@@ -172,9 +170,7 @@ def test_whatever_is_observed_every_cost_stays_positive_and_finite(
     costs = table(b0=flat())
     for k, draft_ms, rest_ms, by_layers in rounds:
         if k:
-            costs.observe_draft(
-                0, k=k, draft_ms=draft_ms, rest_ms=rest_ms, by_layers=by_layers
-            )
+            costs.observe_draft(0, k=k, draft_ms=draft_ms, rest_ms=rest_ms, by_layers=by_layers)
         else:
             costs.observe_plain(0, rest_ms)
     for k in range(1, 12):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,9 +70,7 @@ def test_equal_acceptance_gives_the_known_formula(alpha: float, k: int) -> None:
 
 @MODERATE
 @given(first=rates, later=rates, k=st.integers(0, 12))
-def test_expected_tokens_are_the_sum_over_kept_prefixes(
-    first: float, later: float, k: int
-) -> None:
+def test_expected_tokens_are_the_sum_over_kept_prefixes(first: float, later: float, k: int) -> None:
     record = Acceptance(first=first, later=later)
     wanted = 1 + sum(first * later ** (i - 1) for i in range(1, k + 1))
     assert record.expected_tokens(k) == pytest.approx(wanted)
@@ -233,7 +233,7 @@ def test_a_resting_route_is_probed_again_and_again() -> None:
         else:
             one.observe("plain", 0, tested=0, accepted=0)
         emitted += 1
-    gaps = [after - before for before, after in zip(probes, probes[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(probes)]
     assert all(gap == pytest.approx(PROBE_TOKENS, abs=2) for gap in gaps)
     assert probes[0] <= PROBE_TOKENS
 

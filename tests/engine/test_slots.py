@@ -1,4 +1,4 @@
-"""Which row a prompt gets: the longest shared prefix, and never at the cost of more than it saves."""
+"""Which row a prompt gets: the longest shared prefix, never at the cost of more than it saves."""
 
 from __future__ import annotations
 
