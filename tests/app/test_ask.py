@@ -27,6 +27,7 @@ from engine.protocol import (
     Turn,
 )
 from tests.fakes import ScriptedEngine, answer_script, round_of
+from tests.processes import interruptible
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,6 +187,7 @@ def child(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         encoding="utf-8",
+        preexec_fn=interruptible,
     )
 
 

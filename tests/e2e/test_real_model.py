@@ -17,6 +17,8 @@ import time
 
 import pytest
 
+from tests.processes import interruptible
+
 pytestmark = [pytest.mark.model, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 QUESTION = "Write a Python function that reverses the words of a sentence."
@@ -91,6 +93,7 @@ def test_interrupt_keeps_what_came() -> None:
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
+        preexec_fn=interruptible,
     )
     assert process.stdout is not None
     first = process.stdout.read(40)
