@@ -106,10 +106,9 @@ def _convert(path: Path, settings: LoadSettings, folder: Path, progress: Progres
 
     inspect(path)
     checkpoint = open_checkpoint(path)
-    arch = architecture_of(checkpoint.config)
-    _context_tokens(arch, settings)
-    _require_memory(arch, settings)
-    convert(checkpoint, with_rotary(arch, checkpoint.config), settings, folder, progress)
+    arch = with_rotary(architecture_of(checkpoint.config), checkpoint.config)
+    _require_memory(arch, settings)  # of the context asked for, which is checked on the way
+    convert(checkpoint, arch, settings, folder, progress)
 
 
 def _device(settings: LoadSettings) -> str:

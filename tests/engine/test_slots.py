@@ -116,6 +116,14 @@ def test_a_prefix_that_is_half_of_the_row_is_reused_in_place() -> None:
     assert_holds(slots, row, [1, 2, 3])
 
 
+def test_a_prefix_just_short_of_half_of_the_row_is_forked() -> None:
+    slots = new_slots(2)
+    row = answer(slots, [1, 2, 3, 4, 5, 6, 7, 8])[0]  # holds seven
+    other, shared = slots.take([1, 2, 3, 30])
+    assert (other != row, shared) == (True, 3)
+    assert_holds(slots, row, [1, 2, 3, 4, 5, 6, 7])
+
+
 def test_with_one_row_the_shared_prefix_is_kept_whatever_is_lost() -> None:
     slots = new_slots(1)
     answer(slots, list(range(1, 21)))
