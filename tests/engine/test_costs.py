@@ -97,7 +97,8 @@ def test_a_new_bucket_starts_as_a_copy_of_the_nearest() -> None:
     assert costs.at(400).unit_ms == 20.0  # bucket 1
     assert costs.at(2100).unit_ms == 80.0  # bucket 4
     costs.observe_plain(400, 30.0)
-    costs.observe_draft(400, k=1, draft_ms=8.0, rest_ms=99.0, by_layers=True)
+    for by_layers in (False, True):
+        costs.observe_draft(400, k=1, draft_ms=8.0, rest_ms=99.0, by_layers=by_layers)
     assert costs.at(0) == flat(unit_ms=20.0)
 
 

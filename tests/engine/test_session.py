@@ -176,6 +176,17 @@ def test_an_answer_has_at_most_as_many_tokens_as_asked(
     assert last.usage.output_tokens == tokens == len(answer.row.output)
 
 
+def test_an_answer_cut_by_length_shows_every_token_it_has() -> None:
+    """Also what was held back: half a character, the beginning of a stop string."""
+    whole = output_of(start_ids(tiny_session(), some_ids(9)))
+    for tokens in range(1, 21):
+        text = codec().decode(whole[:tokens])
+        params = SamplingParams(max_tokens=tokens, stop=(text[-2:] + "never said",))
+        answer = tiny_session().start_ids(ask(sampling=params), some_ids(9), frozenset())
+        last = finished(finish(answer))
+        assert (last.reason, last.text) == ("length", text)
+
+
 def test_no_more_is_drafted_than_is_still_wanted() -> None:
     tokens = 20
     answer = start_ids(tiny_session(), some_ids(9), tokens=tokens, route="layer_skip", k=6)
@@ -387,9 +398,11 @@ def test_a_failure_in_the_middle_of_a_pass_leaves_only_whole_tokens(
         list(answer.step())
     model.breaks_in = None
     answer.close()
-    again = start_ids(session, prompt)
-    assert again.cached_tokens == (0 if steps == 0 else len(prompt) - 1)
-    assert output_of(again) == output_of(start_ids(tiny_session(), prompt))
+    # The pending token's slot is written in some layers only: it must not be shared.
+    follow_up = [*answer.row.tokens, 7, 8]
+    again = start_ids(session, follow_up)
+    assert again.cached_tokens == (0 if steps == 0 else len(answer.row.tokens) - 1)
+    assert output_of(again) == output_of(start_ids(tiny_session(), follow_up))
 
 
 # Prefix reuse, seeds, learning
