@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from engine.protocol import (
+    ChatPrompt,
     EngineStatus,
     Event,
     Failed,
+    FillPrompt,
     Finished,
     FinishReason,
     GenerateRequest,
+    PromptCost,
     RoundDone,
     Started,
+    Steering,
     TextDelta,
     TokenKind,
     Usage,
@@ -28,16 +32,11 @@ STATUS = EngineStatus(
     quant="nf4",
     exact=True,
     context_limit=16384,
-    running=(),
-    queued=(),
-    weight_bytes=0,
-    cache_bytes=0,
-    plain_tokens_per_s=None,
 )
 
 
 class ScriptedEngine:
-    """An `Engine` that plays a script of events, the same for every request or made from it.
+    """A `SharedEngine` that plays a script of events, the same for every request or made from it.
 
     With `hold_after=n` it waits for ever after n events, until its reader leaves. `cancelled` has
     the ids of the requests whose reader left before the last event of the stream.
@@ -49,6 +48,11 @@ class ScriptedEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: list[str] = []
         self.closed = False
+        self.steered: list[tuple[str, Steering]] = []
+        self.models: list[str] = []
+        self.stopped = 0
+        self.statuses: asyncio.Queue[EngineStatus] = asyncio.Queue()
+        """What `watch` tells after the first status; a test puts in what it wants seen."""
         self.holding = asyncio.Event()
         self._script = script
         self._hold_after = hold_after
@@ -78,8 +82,42 @@ class ScriptedEngine:
             if not given or not isinstance(given[-1], Finished | Failed):
                 self.cancelled.append(request.id)
 
-    def status(self) -> EngineStatus:
+    async def status(self) -> EngineStatus:
         return self._status
+
+    async def measure(self, prompt: ChatPrompt | FillPrompt) -> PromptCost:
+        """A token for every four characters, so that a test can foresee the counts."""
+        turns = prompt.turns if isinstance(prompt, ChatPrompt) else ()
+        turn_tokens = tuple(-(-len(turn.content) // 4) for turn in turns)
+        snippet_tokens = tuple(-(-len(snippet.text) // 4) for snippet in prompt.snippets)
+        return PromptCost(
+            total_tokens=sum(turn_tokens) + sum(snippet_tokens),
+            turn_tokens=turn_tokens,
+            snippet_tokens=snippet_tokens,
+            context_limit=self._status.context_limit,
+        )
+
+    async def steer(self, request_id: str, steering: Steering) -> None:
+        self.steered.append((request_id, steering))
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[AsyncIterator[EngineStatus]]:
+        async def changes() -> AsyncIterator[EngineStatus]:
+            yield self._status
+            while True:
+                yield await self.statuses.get()
+
+        stream = changes()
+        try:
+            yield stream
+        finally:
+            await stream.aclose()
+
+    async def use_model(self, name: str) -> None:
+        self.models.append(name)
+
+    async def stop_loading(self) -> None:
+        self.stopped += 1
 
     def close(self) -> None:
         self.closed = True
@@ -102,6 +140,13 @@ def round_of(
         mode="speculating" if drafted else "plain",
         reason=reason,
     )
+
+
+def _last_kind(played: RoundDone) -> TokenKind:
+    """The kind of the token that a round adds to those it accepted."""
+    if not played.drafted:
+        return "plain"
+    return "bonus" if played.accepted == played.drafted else "recovered"
 
 
 def answer_script(
@@ -127,7 +172,14 @@ def answer_script(
         )
         emitted = [words.pop(0) for _ in range(min(played[-1].accepted + 1, len(words)))]
         kinds: list[TokenKind] = ["accepted"] * (len(emitted) - 1)
-        events += [TextDelta(text="".join(emitted), kinds=(*kinds, "recovered")), played[-1]]
+        events += [
+            TextDelta(
+                text="".join(emitted),
+                kinds=(*kinds, _last_kind(played[-1])),
+                spans=tuple(len(word) for word in emitted),
+            ),
+            played[-1],
+        ]
     usage = Usage(
         prompt_tokens=10,
         cached_tokens=4,

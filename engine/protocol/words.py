@@ -1,0 +1,17 @@
+"""The words of the seam that more than one of its structs uses, and its version."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+PROTOCOL_VERSION = 1
+"""Raised by one whenever an older client or engine could misread what is sent."""
+
+Route = Literal["plain", "layer_skip", "copy"]
+RouteChoice = Literal["auto", "plain", "layer_skip", "copy"]
+Priority = Literal["chat", "fill"]
+TokenKind = Literal["accepted", "recovered", "bonus", "plain"]
+Mode = Literal["speculating", "plain"]
+FinishReason = Literal["stop", "stop_string", "length", "context", "cancelled"]
+Role = Literal["system", "user", "assistant"]
+EngineState = Literal["asleep", "loading", "ready", "failed"]
