@@ -84,7 +84,7 @@ def fetch(entry: Entry, models: Path, progress: Progress, reach: Reach | None = 
     """The verified file of `entry`, fetched if it is not there.
 
     Raises `ModelError`: `fetch_failed` or `hash_mismatch` when no source delivered, `disk_full`,
-    `cache_unwritable`, `download_busy`.
+    `cache_unwritable`.
     """
     path = final_path(entry, models)
     if is_verified(path, entry.sha256):

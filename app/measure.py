@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.bench import ArmResult
-    from engine.cases import Case
+    from engine.cases import Case, LeftOut
     from engine.protocol import SamplingParams
     from engine.selfcheck import Comparison
     from engine.session import Session
@@ -46,13 +46,17 @@ def run_verify(
     session: Session, cases: Sequence[Case], out: TextIO, *, tokens: int, ks: Sequence[int]
 ) -> bool:
     """Compare greedy text with and without speculation; True when all of it is identical."""
+    from engine.cases import LeftOut
     from engine.selfcheck import check
 
     seen: list[Comparison] = []
 
-    def report(comparison: Comparison) -> None:
-        seen.append(comparison)
-        _say(out, comparison_line(comparison))
+    def report(told: Comparison | LeftOut) -> None:
+        if isinstance(told, LeftOut):
+            _say(out, left_out_line(told))
+            return
+        seen.append(told)
+        _say(out, comparison_line(told))
 
     _say(out, _subject(session))
     identical = check(session, cases, tokens=tokens, ks=ks, report=report)
@@ -70,6 +74,11 @@ def comparison_line(comparison: Comparison) -> str:
         f"{comparison.case:<13} prompt {comparison.prompt_tokens:>5}  {comparison.route:<10} "
         f"k {k:<4}  {comparison.tokens} tokens  {_rate(comparison):<24} {found}"
     )
+
+
+def left_out_line(left_out: LeftOut) -> str:
+    """A case that was not run, and why."""
+    return f"{left_out.case:<13} left out: {left_out.reason}"
 
 
 def verdict_line(seen: Sequence[Comparison]) -> str:
@@ -92,17 +101,28 @@ def run_bench(
 ) -> None:
     """Time all routes on the cases, interleaved; a table to read, or one JSON document."""
     from engine.bench import bench
+    from engine.cases import LeftOut
 
-    def report(result: ArmResult) -> None:
+    left_out: list[LeftOut] = []
+
+    def report(told: ArmResult | LeftOut) -> None:
+        if isinstance(told, LeftOut):
+            left_out.append(told)
         if not as_json:
-            _say(out, result_line(result))
+            line = left_out_line(told) if isinstance(told, LeftOut) else result_line(told)
+            _say(out, line)
 
     if not as_json:
         _say(out, _subject(session))
         _say(out, _HEADER)
     results = bench(session, cases, repeats=repeats, sampling=sampling, report=report)
     if as_json:
-        record = _facts(session) | {"repeats": repeats, "sampling": sampling, "results": results}
+        record = _facts(session) | {
+            "repeats": repeats,
+            "sampling": sampling,
+            "results": results,
+            "left_out": left_out,
+        }
         _say(out, msgspec.json.format(msgspec.json.encode(record)).decode())
 
 

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 from msgspec import Struct
 
 from app import download, snapshot
@@ -20,6 +21,8 @@ from app.catalogue import CATALOGUE, DEFAULT, Entry, entry_named
 from engine.protocol import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from app.download import Progress, Reach
     from app.paths import Paths
 
@@ -110,7 +113,7 @@ def listing(paths: Paths) -> tuple[Listed, ...]:
 
 
 def remove(name: str, paths: Paths, progress: Progress) -> int:
-    """Delete what is on disk of `name`, parts included, and return the bytes freed.
+    """Delete what is on disk of `name`, parts and conversions included, and return the bytes freed.
 
     Only this application's own files go; huggingface_hub's cache belongs to others as well.
     Raises `ModelError`: `model_absent` when there is nothing, `model_unknown`.
@@ -125,11 +128,29 @@ def remove(name: str, paths: Paths, progress: Progress) -> int:
         raise _absent(name)
     lock = folder.with_name(f"{folder.name}.lock")
     with download.disk_errors(models), download.locked(lock, name, progress):
-        freed = _disk_bytes(folder) + _disk_bytes(partial)
-        for gone in (folder, partial):
+        doomed = [folder, partial, *_conversions_of(folder, paths.converted_dir())]
+        freed = sum(_disk_bytes(gone) for gone in doomed)
+        for gone in doomed:
             if gone.exists():
                 shutil.rmtree(gone)
     return freed
+
+
+class _Origin(Struct, frozen=True, kw_only=True):
+    """The one field of a conversion's own note that matters here."""
+
+    source: str
+
+
+def _conversions_of(folder: Path, converted: Path) -> Iterator[Path]:
+    """Conversions that were made from a file in `folder`."""
+    for note in converted.glob("*/origin.json"):
+        try:
+            origin = msgspec.json.decode(note.read_bytes(), type=_Origin)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if Path(origin.source).is_relative_to(folder):
+            yield note.parent
 
 
 def _from_catalogue(

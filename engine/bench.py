@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from engine.cases import Case
+from engine.cases import Case, LeftOut
 from engine.protocol import (
     EngineError,
     Failed,
@@ -63,14 +63,15 @@ def bench(
     *,
     repeats: int,
     sampling: SamplingParams,
-    report: Callable[[ArmResult], None],
+    report: Callable[[ArmResult | LeftOut], None],
 ) -> list[ArmResult]:
     """Run every case that fits with every arm, `repeats` times; one result per case and arm."""
     results: list[ArmResult] = []
     for case in cases:
         try:
             runs = _interleaved(session, case, repeats, sampling)
-        except RequestError:
+        except RequestError as error:
+            report(LeftOut(case=case.name, reason=error.message))
             continue
         for arm in ARMS:
             result = _summary(case, arm, runs)

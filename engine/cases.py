@@ -80,7 +80,8 @@ def main() -> None:
 '''
 """Sixty-odd lines whose one method is renamed by the edit case."""
 
-_FILL_AT = "        if quantity > item.quantity:\n"
+_FILL_FROM, _FILL_TO = "    def report(self) -> str:\n", "\n\ndef main() -> None:\n"
+"""The hole of the fill case: the body of a method that uses what the file defines."""
 _RECORDS = "\n".join(
     f"{name}, {city}, {year}"
     for name, city, year in (
@@ -129,10 +130,18 @@ class Case(Struct, frozen=True, kw_only=True):
     prompt: ChatPrompt | FillPrompt
 
 
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """A case that was not run."""
+
+    case: str
+    reason: str
+
+
 def built_in_cases() -> tuple[Case, ...]:
     """All cases, short prompts first."""
-    before, after = EDIT_FILE.split(_FILL_AT)
-    hole = FillPrompt(prefix=before + _FILL_AT, suffix=after, path="inventory.py")
+    before, rest = EDIT_FILE.split(_FILL_FROM)
+    after = rest[rest.index(_FILL_TO) :]
+    hole = FillPrompt(prefix=before + _FILL_FROM, suffix=after, path="inventory.py")
     sources = _sources(("decode.py", "verify.py", "draft_length.py", "cache.py"))
     return (
         *(_chat(name, kind, question) for name, kind, question in _SHORT),

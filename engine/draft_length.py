@@ -46,8 +46,19 @@ class Acceptance:
     """Decayed counts of tested and accepted tokens: the first of a draft, and all later ones."""
 
     def __init__(self, first: float, later: float) -> None:
+        self._guess = (first, later)
         self._tested = [PRIOR_TESTS, PRIOR_TESTS]
         self._accepted = [first * PRIOR_TESTS, later * PRIOR_TESTS]
+        self.tried = False
+        """Whether any draft was tested, so that the figures are more than a guess."""
+
+    def for_request(self) -> Acceptance:
+        """A record for one request: it starts between the first guess and what this one has
+        learned, so that a text unlike the last ones is found out within a few rounds."""
+        first, later = self._guess
+        mine = Acceptance((first + self.first) / 2, (later + self.later) / 2)
+        mine.tried = self.tried
+        return mine
 
     @property
     def first(self) -> float:
@@ -67,6 +78,7 @@ class Acceptance:
 
     def observe(self, tested: int, accepted: int) -> None:
         """Count one round: of `tested` tokens the first `accepted` were kept."""
+        self.tried = self.tried or tested > 0
         for position in range(tested):
             at = min(position, 1)
             self._tested[at] = self._tested[at] * DECAY + 1
@@ -85,8 +97,10 @@ class DraftLength:
         pinned_k: int | None = None,
     ) -> None:
         """`records` hold the acceptance per route and kind of evidence; they may be shared between
-        requests, so that a new one starts from what the last ones learned."""
-        self._settings, self._costs, self._records = settings, costs, records
+        requests, so that a new one starts from what the last ones learned. None at all means that
+        nothing is to be drafted."""
+        self._settings, self._costs, self._shared = settings, costs, records
+        self._records = {key: record.for_request() for key, record in records.items()}
         self._pinned_k = pinned_k
         self._window: deque[bool] = deque(maxlen=WINDOW)
         self._window_k = 4
@@ -110,7 +124,7 @@ class DraftLength:
         best = max(choices, key=lambda choice: choice.gain)
         if best.gain >= MIN_GAIN and best.k >= MIN_K:
             return best
-        return self._probe(choices, longest) or Choice(
+        return self._probe(choices, offers, longest) or Choice(
             route="plain", k=0, reason=_why_not(best, context_tokens)
         )
 
@@ -121,7 +135,8 @@ class DraftLength:
         if not tested:
             return
         self._since_probe[route] = 0
-        self._records[route, evidence].observe(tested, accepted)
+        for records in (self._records, self._shared):
+            records[route, evidence].observe(tested, accepted)
         self._window.extend(position < accepted for position in range(tested))
         if len(self._window) == WINDOW:
             self._step_window()
@@ -142,9 +157,15 @@ class DraftLength:
             route=route, k=k, gain=gain(k), reason=f"{route}: α {record.first:.2f}, k {k}"
         )
 
-    def _probe(self, resting: list[Choice], longest: int) -> Choice | None:
+    def _probe(
+        self, resting: list[Choice], offers: Mapping[Route, int], longest: int
+    ) -> Choice | None:
+        """A round for a route that rests: at once if it was never tried, so that what is said of
+        it was measured, and then every few hundred tokens."""
         for choice in resting:
-            waited = self._since_probe.setdefault(choice.route, PROBE_TOKENS // 2)
+            tried = self._records[choice.route, offers[choice.route]].tried
+            start = PROBE_TOKENS // 2 if tried else PROBE_TOKENS
+            waited = self._since_probe.setdefault(choice.route, start)
             if waited >= PROBE_TOKENS:
                 self._since_probe[choice.route] = 0
                 k = min(MIN_K, longest)
@@ -161,6 +182,8 @@ class DraftLength:
             self._window.clear()
 
     def _nothing(self, longest: int) -> str:
+        if not self._records:
+            return "plain decoding was asked for"
         return "nothing to copy" if longest >= 1 else "the last token"
 
 

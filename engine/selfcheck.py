@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from engine.cases import Case
+from engine.cases import Case, LeftOut
 from engine.protocol import GenerateRequest, RequestError, RouteChoice, SamplingParams
 from engine.session import Session
 
@@ -38,18 +38,19 @@ def check(
     *,
     tokens: int,
     ks: Sequence[int],
-    report: Callable[[Comparison], None],
+    report: Callable[[Comparison | LeftOut], None],
 ) -> bool:
-    """Compare all runs of all cases that fit the context, telling `report` of each; True when
-    every text is identical. Raises `RequestError` when no case fits."""
+    """Compare all runs of all cases that fit the context, telling `report` of each and of the cases
+    left out; True when every text is identical. Raises `RequestError` when no case fits."""
     compared = same = 0
     for case in cases:
         plain = _run(session, case, tokens, "plain", None)
-        if plain is None:
+        if isinstance(plain, LeftOut):
+            report(plain)
             continue
         for route, k in [*((route, k) for route in ROUTES for k in ks), ("auto", None)]:
             other = _run(session, case, tokens, route, k)
-            assert other is not None, "what fits plainly fits with a draft"
+            assert isinstance(other, _Run), "what fits plainly fits with a draft"
             comparison = _compare(case, route, k, plain, other)
             compared += 1
             same += comparison.differs_at is None
@@ -72,8 +73,8 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 def _run(
     session: Session, case: Case, tokens: int, route: RouteChoice, k: int | None
-) -> _Run | None:
-    """One run to exactly `tokens` tokens; None when prompt and output don't fit the context or the
+) -> _Run | LeftOut:
+    """One run to exactly `tokens` tokens, unless prompt and output don't fit the context or the
     model can't take this kind of prompt."""
     request = GenerateRequest(
         id=f"{case.name}/{route}/{k}",
@@ -84,10 +85,11 @@ def _run(
     )
     try:
         ids = session.encode(request)
-    except RequestError:
-        return None
+    except RequestError as error:
+        return LeftOut(case=case.name, reason=error.message)
     if len(ids) + tokens > session.context_tokens:
-        return None
+        held = f"the context holds {session.context_tokens:,}"
+        return LeftOut(case=case.name, reason=f"it takes {len(ids) + tokens:,} tokens, {held}")
     answer = session.start_ids(request, ids, frozenset())
     while not answer.done:
         for _ in answer.step():

@@ -9,6 +9,10 @@ from engine.draft_length import Acceptance
 from engine.model import Model
 from engine.protocol import RequestError, Route, RouteChoice
 
+COPY_GUESSES = (0.35, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Acceptance of the first copied token by evidence class, until it is known."""
+assert len(COPY_GUESSES) == len(EVIDENCE_FROM), "one guess per class"
+
 
 def default_exit_layer(layers: int) -> int:
     """Three quarters of the depth: stock weights agree with themselves nowhere earlier."""
@@ -35,16 +39,24 @@ def drafters_for(choice: RouteChoice, model: Model, exit_layer: int) -> tuple[Dr
 
 
 def new_records(choice: RouteChoice) -> dict[tuple[Route, int], Acceptance]:
-    """Acceptance records with starting guesses, replaced by evidence within a few rounds.
+    """Acceptance records of the routes that `choice` allows, with starting guesses that evidence
+    replaces within a few rounds.
 
     Under `auto`, early exit starts as hopeless as it measures on stock weights; when asked for by
     name it gets the chance to show its own figure first.
     """
-    longer = (0.35, 0.5, 0.6, 0.7, 0.8, 0.9)
-    assert len(longer) == len(EVIDENCE_FROM), "one guess per class"
-    records: dict[tuple[Route, int], Acceptance] = {
-        ("copy", index): Acceptance(first=guess, later=0.8) for index, guess in enumerate(longer)
+    copy: dict[tuple[Route, int], Acceptance] = {
+        ("copy", index): Acceptance(first=guess, later=0.8)
+        for index, guess in enumerate(COPY_GUESSES)
     }
     hope = 0.2 if choice == "auto" else 0.9
-    records["layer_skip", 0] = Acceptance(first=hope, later=hope)
-    return records
+    layer_skip: dict[tuple[Route, int], Acceptance] = {
+        ("layer_skip", 0): Acceptance(first=hope, later=hope)
+    }
+    by_choice: dict[RouteChoice, dict[tuple[Route, int], Acceptance]] = {
+        "auto": copy | layer_skip,
+        "copy": copy,
+        "layer_skip": layer_skip,
+        "plain": {},
+    }
+    return by_choice[choice]

@@ -245,6 +245,19 @@ def test_path_and_removal(tmp_path: Path, paths: Paths, dead: Reach) -> None:
     assert files_under(paths.models_dir()) == set()
 
 
+def test_removal_takes_the_conversions_of_that_model_and_no_others(paths: Paths) -> None:
+    file = lay_verified("smollm2-135m", paths)
+    sources = {"ours": str(file), "other": str(file.parent.with_name("other") / "model.gguf")}
+    for name, source in sources.items():
+        folder = paths.converted_dir() / name
+        folder.mkdir(parents=True)
+        (folder / "origin.json").write_text(json.dumps({"source": source, "format": 1}))
+    (paths.converted_dir() / "spoilt").mkdir()
+    (paths.converted_dir() / "spoilt" / "origin.json").write_text("not json")
+    model_store.remove("smollm2-135m", paths, quiet)
+    assert {folder.name for folder in paths.converted_dir().iterdir()} == {"other", "spoilt"}
+
+
 def test_the_folders_of_the_user_and_the_variables_that_move_them(tmp_path: Path) -> None:
     environ = {
         "SSPEC_ASSIST_CACHE": str(tmp_path / "a"),

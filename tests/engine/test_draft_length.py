@@ -45,6 +45,13 @@ def costs_of(
     )
 
 
+def tried(first: float, later: float) -> Acceptance:
+    """A record whose figures are more than a guess: nothing is probed at once."""
+    record = Acceptance(first=first, later=later)
+    record.tried = True
+    return record
+
+
 def controller(
     costs: CostTable,
     records: dict[tuple[Route, int], Acceptance],
@@ -119,7 +126,7 @@ def test_the_memory_is_about_the_window_of_tests() -> None:
 def test_the_chosen_k_is_the_best_of_all(
     first: float, later: float, draft: float, step: float, max_k: int, longest: int, route: Route
 ) -> None:
-    record = Acceptance(first=first, later=later)
+    record = tried(first=first, later=later)
     one = controller(costs_of(draft=draft, step=step), {(route, 0): record}, max_k=max_k)
 
     def gain(k: int) -> float:
@@ -144,7 +151,7 @@ def test_the_chosen_k_is_the_best_of_all(
 def test_a_better_draft_is_longer_and_a_dearer_one_shorter() -> None:
     def k_at(alpha: float, draft: float) -> int:
         records: dict[tuple[Route, int], Acceptance] = {
-            (LAYERS, 0): Acceptance(first=alpha, later=alpha)
+            (LAYERS, 0): tried(first=alpha, later=alpha)
         }
         return choose(controller(costs_of(draft=draft), records, max_k=20), {LAYERS: 0}).k
 
@@ -158,9 +165,9 @@ def test_a_better_draft_is_longer_and_a_dearer_one_shorter() -> None:
 
 def test_the_best_of_several_routes_drafts() -> None:
     records: dict[tuple[Route, int], Acceptance] = {
-        ("copy", 1): Acceptance(first=0.5, later=0.5),
-        ("copy", 4): Acceptance(first=0.95, later=0.95),
-        (LAYERS, 0): Acceptance(first=0.8, later=0.8),
+        ("copy", 1): tried(first=0.5, later=0.5),
+        ("copy", 4): tried(first=0.95, later=0.95),
+        (LAYERS, 0): tried(first=0.8, later=0.8),
     }
     one = controller(costs_of(draft=0.05), records)
     assert choose(one, {"copy": 1, LAYERS: 0}).route == LAYERS
@@ -169,19 +176,19 @@ def test_the_best_of_several_routes_drafts() -> None:
 
 @pytest.mark.parametrize("longest", [0, -1])
 def test_with_no_token_to_draft_it_is_plain(longest: int) -> None:
-    one = controller(costs_of(), {("copy", 0): Acceptance(first=0.9, later=0.9)})
+    one = controller(costs_of(), {("copy", 0): tried(first=0.9, later=0.9)})
     choice = choose(one, {"copy": 0}, longest)
     assert (choice.route, choice.k, choice.reason) == ("plain", 0, "the last token")
 
 
 def test_with_nothing_on_offer_it_is_plain() -> None:
-    choice = choose(controller(costs_of(), {}), {})
+    choice = choose(controller(costs_of(), {("copy", 0): tried(first=0.9, later=0.9)}), {})
     assert (choice.route, choice.k, choice.reason) == ("plain", 0, "nothing to copy")
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 8])
 def test_a_pinned_k_is_kept_however_bad_it_is(k: int) -> None:
-    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): Acceptance(first=0.0, later=0.0)}
+    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): tried(first=0.0, later=0.0)}
     one = controller(costs_of(draft=3.0), records, pinned_k=k)
     for _ in range(20):
         choice = choose(one, {LAYERS: 0})
@@ -192,7 +199,7 @@ def test_a_pinned_k_is_kept_however_bad_it_is(k: int) -> None:
 
 
 def test_a_losing_route_rests_with_a_reason_that_names_it() -> None:
-    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): Acceptance(first=0.3, later=0.3)}
+    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): tried(first=0.3, later=0.3)}
     one = controller(costs_of(draft=0.8), records)
     choice = one.choose({LAYERS: 0}, context_tokens=14_200, longest=9)
     assert (choice.route, choice.k) == ("plain", 0)
@@ -206,7 +213,7 @@ def test_a_gain_below_three_percent_is_not_taken() -> None:
     for ratio, route in ((1.75 / 1.02, "plain"), (1.75 / 1.04, "copy")):
         costs = costs_of(step=0.0, base=ratio)
         costs.at(0).pass_ratio = {2: 9.0, 3: ratio, 4: 9.0}
-        one = controller(costs, {("copy", 0): Acceptance(first=0.5, later=0.5)}, max_k=2)
+        one = controller(costs, {("copy", 0): tried(first=0.5, later=0.5)}, max_k=2)
         choice = choose(one, {"copy": 0})
         assert choice.route == route
         if route == "plain":
@@ -216,12 +223,12 @@ def test_a_gain_below_three_percent_is_not_taken() -> None:
 def test_a_best_k_of_one_is_plain() -> None:
     costs = costs_of(step=0.0)
     costs.at(0).pass_ratio = {2: 1.0, 3: 9.0}
-    one = controller(costs, {("copy", 0): Acceptance(first=0.9, later=0.9)}, max_k=2)
+    one = controller(costs, {("copy", 0): tried(first=0.9, later=0.9)}, max_k=2)
     assert choose(one, {"copy": 0}).route == "plain"
 
 
 def test_a_resting_route_is_probed_again_and_again() -> None:
-    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): Acceptance(first=0.1, later=0.1)}
+    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): tried(first=0.1, later=0.1)}
     one = controller(costs_of(draft=0.8), records)
     emitted, probes = 0, []
     while len(probes) < 4:
@@ -240,8 +247,8 @@ def test_a_resting_route_is_probed_again_and_again() -> None:
 
 def test_what_is_emitted_counts_towards_the_probe_and_not_the_rounds() -> None:
     records: dict[tuple[Route, int], Acceptance] = {
-        (LAYERS, 0): Acceptance(first=0.1, later=0.1),
-        ("copy", 0): Acceptance(first=0.99, later=0.99),
+        (LAYERS, 0): tried(first=0.1, later=0.1),
+        ("copy", 0): tried(first=0.99, later=0.99),
     }
     one = controller(costs_of(draft=0.8), records)
     assert choose(one, {LAYERS: 0}).route == "plain"
@@ -252,7 +259,7 @@ def test_what_is_emitted_counts_towards_the_probe_and_not_the_rounds() -> None:
 
 
 def test_a_probe_that_wins_brings_the_route_back() -> None:
-    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): Acceptance(first=0.1, later=0.1)}
+    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): tried(first=0.1, later=0.1)}
     one = controller(costs_of(draft=0.1), records)
     tokens, choice = 0, choose(one, {LAYERS: 0})
     assert choice.route == "plain"
@@ -268,7 +275,7 @@ def test_context_buckets_are_kept_apart() -> None:
     """The same route drafts where its pass is cheap and rests where it is dear."""
     costs = costs_of(step=0.05, buckets=(0, 7))
     costs.buckets[7].pass_ratio = {w: 1.0 + 2.0 * (w - 1) for w in range(1, 34)}
-    one = controller(costs, {("copy", 0): Acceptance(first=0.8, later=0.8)})
+    one = controller(costs, {("copy", 0): tried(first=0.8, later=0.8)})
     assert one.choose({"copy": 0}, context_tokens=100, longest=9).route == "copy"
     long = one.choose({"copy": 0}, context_tokens=20_000, longest=9)
     assert long.route == "plain"
@@ -278,8 +285,8 @@ def test_context_buckets_are_kept_apart() -> None:
 
 def test_evidence_classes_are_kept_apart() -> None:
     records: dict[tuple[Route, int], Acceptance] = {
-        ("copy", 0): Acceptance(first=0.5, later=0.5),
-        ("copy", 5): Acceptance(first=0.5, later=0.5),
+        ("copy", 0): tried(first=0.5, later=0.5),
+        ("copy", 5): tried(first=0.5, later=0.5),
     }
     one = controller(costs_of(), records)
     for _ in range(50):
@@ -289,7 +296,7 @@ def test_evidence_classes_are_kept_apart() -> None:
 
 
 def windowed() -> tuple[DraftLength, dict[tuple[Route, int], Acceptance]]:
-    records: dict[tuple[Route, int], Acceptance] = {("copy", 0): Acceptance(first=1.0, later=1.0)}
+    records: dict[tuple[Route, int], Acceptance] = {("copy", 0): tried(first=1.0, later=1.0)}
     return controller(costs_of(step=0.0), records, policy="window", max_k=32), records
 
 
@@ -357,3 +364,36 @@ def test_the_window_stays_from_two_to_eight() -> None:
 def test_a_window_bounds_k_by_what_is_wanted_too() -> None:
     one, _ = windowed()
     assert choose(one, {"copy": 0}, longest=3).k == 3
+
+
+def test_a_route_never_tried_is_tried_at_once_and_only_once() -> None:
+    records: dict[tuple[Route, int], Acceptance] = {(LAYERS, 0): Acceptance(first=0.1, later=0.1)}
+    one = controller(costs_of(draft=0.5), records)
+    first = choose(one, {LAYERS: 0})
+    assert (first.route, first.k, first.reason) == (LAYERS, MIN_K, "probe")
+    one.observe(LAYERS, 0, tested=1, accepted=0)
+    assert choose(one, {LAYERS: 0}).route == "plain"
+    later = controller(costs_of(draft=0.5), records)
+    assert choose(later, {LAYERS: 0}).route == "plain"
+
+
+def test_a_request_starts_between_the_guess_and_what_was_learned() -> None:
+    """After a text in which copying never held, one in which it always does is found out soon."""
+    shared: dict[tuple[Route, int], Acceptance] = {("copy", 0): Acceptance(first=0.7, later=0.7)}
+    for _ in range(200):
+        shared["copy", 0].observe(1, 0)
+    assert shared["copy", 0].first < 0.05
+    one = controller(costs_of(), shared)
+    assert choose(one, {"copy": 0}).route == "copy"
+
+
+def test_what_a_request_learns_is_kept_for_the_next() -> None:
+    shared: dict[tuple[Route, int], Acceptance] = {("copy", 0): Acceptance(first=0.5, later=0.5)}
+    controller(costs_of(), shared).observe("copy", 0, tested=4, accepted=4)
+    assert shared["copy", 0].first > 0.5
+    assert shared["copy", 0].tried
+
+
+def test_without_any_record_plain_was_asked_for() -> None:
+    choice = choose(controller(costs_of(), {}), {})
+    assert (choice.route, choice.reason) == ("plain", "plain decoding was asked for")
