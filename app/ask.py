@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -21,12 +22,14 @@ from app.stream import read_events
 from engine.protocol import (
     ChatPrompt,
     Engine,
+    EngineError,
     Event,
     GenerateRequest,
     RequestError,
     RouteChoice,
     SamplingParams,
     Snippet,
+    Started,
     TextDelta,
     Turn,
 )
@@ -76,6 +79,7 @@ def build_request(
         sampling=sampling,
         route=route,
         k=k,
+        client="ask",
     )
 
 
@@ -87,12 +91,23 @@ def answer(
     Raises an `EngineError` when the engine gives up. An interrupt or a closed pipe passes through
     after the statistics were written.
     """
-    shown = _Shown(out, as_json=as_json)
+    shown = _Shown(out, err, as_json=as_json)
+    context_limit = 0
+
+    async def read() -> None:
+        nonlocal context_limit
+        try:
+            await read_events(engine, request, shown.show)
+        finally:
+            # Of no more interest than the answer: an engine that is gone is told by its stream.
+            with suppress(EngineError):
+                context_limit = (await engine.status()).context_limit
+
     try:
-        asyncio.run(read_events(engine, request, shown.show))
+        asyncio.run(read())
     finally:
         shown.end_line()
-        err.write(summary(shown.statistics, engine.status().context_limit) + "\n")
+        err.write(summary(shown.statistics, context_limit) + "\n")
         err.flush()
     return shown.statistics
 
@@ -100,15 +115,18 @@ def answer(
 class _Shown:
     """What was shown so far of one answer."""
 
-    def __init__(self, out: TextIO, *, as_json: bool) -> None:
+    def __init__(self, out: TextIO, err: TextIO, *, as_json: bool) -> None:
         self.statistics = Statistics()
         self._out = out
+        self._err = err
         self._as_json = as_json
         self._last = ""
         self._broken = False
 
     def show(self, event: Event) -> bool:
         self.statistics = observe(self.statistics, event)
+        if isinstance(event, Started) and event.notice:
+            self._err.write(event.notice + "\n")
         if self._as_json:
             self._write(msgspec.json.encode(event).decode() + "\n")
         elif isinstance(event, TextDelta) and event.text:

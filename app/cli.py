@@ -10,18 +10,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
-from typer.core import TyperGroup
 
 from app import ask as asking
 from app import complete as filling
 from app import logs, measure
+from app.completion import VARIABLE, completion_command, get_ready
+from app.config_cli import config
 from app.doctor_cli import doctor_command
+from app.engine_cli import engine
+from app.engines import engine_for, session_for
 from app.inputs import piped_text
 from app.models_cli import models
 from app.options import (
@@ -37,12 +38,9 @@ from app.options import (
     given,
     with_groups,
 )
-from app.paths import user_paths
-from app.settings import Settings, as_toml, user_settings
-from engine.protocol import Engine, EngineError
-
-if TYPE_CHECKING:
-    from engine.session import Session
+from app.sentence_group import SentenceGroup
+from app.settings import Settings, user_settings
+from engine.protocol import RequestError
 
 EXIT_CODES = {
     0: "ok",
@@ -52,7 +50,7 @@ EXIT_CODES = {
     4: "memory: the model or the context does not fit",
     130: "interrupted",
 }
-_EPILOG = "Exit codes: " + " · ".join(
+_EPILOG = "Exit: " + ", ".join(
     f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()
 )
 _WELCOME = """\
@@ -60,28 +58,8 @@ sspec-assist answers coding questions with a model that runs on this machine.
 
   sspec-assist ask "Write a Python function that reverses the words of a sentence."
 
-The first start fetches the default model. All commands: sspec-assist --help"""
-
-OpenEngine = Callable[[Settings], AbstractContextManager[Engine]]
-
-
-class SentenceGroup(TyperGroup):
-    """A group whose commands end in a sentence and an exit code when they can't go on."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except EngineError as error:
-            typer.echo(f"sspec-assist: {error}", err=True)
-            raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt as interrupt:
-            raise typer.Exit(130) from interrupt
-        except BrokenPipeError as error:
-            # Whoever read the answer has had enough of it; without this the interpreter would fail
-            # over the flush of a pipe that is gone.
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-            raise typer.Exit(0) from error
-
+On a terminal, `sspec-assist` alone starts the chat. The first start fetches the default model.
+All commands: sspec-assist --help"""
 
 cli = typer.Typer(
     name="sspec-assist",
@@ -91,9 +69,9 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-config = typer.Typer(help="Show, find or check the settings file.", no_args_is_help=True)
 cli.add_typer(models, name="models")
 cli.add_typer(config, name="config")
+cli.add_typer(engine, name="engine")
 
 
 def main() -> None:
@@ -103,20 +81,40 @@ def main() -> None:
         if reconfigure is not None:
             # A terminal that can't show a character of the answer gets a question mark for it.
             reconfigure(errors="replace")
+    if VARIABLE in os.environ:
+        get_ready()
     cli()
 
 
 @cli.callback(invoke_without_command=True)
+@with_groups
 def root(
     ctx: typer.Context,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Begin with the list of earlier conversations.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    model: ModelOptions = ModelOptions(),
 ) -> None:
-    """Coding help on your own machine: one model, decoded exactly, with self-speculative drafts."""
+    """Coding help on your own machine. Without a command the chat starts; it takes the model
+    options of `ask` as well."""
     if version:
         typer.echo(importlib.metadata.version("sspec-assist"))
         raise typer.Exit
-    if ctx.invoked_subcommand is None:
+    if ctx.invoked_subcommand is not None:
+        if resume or model != ModelOptions():
+            raise RequestError(
+                "misplaced_option",
+                f"an option stands before the command {ctx.invoked_subcommand}",
+                "Options of a command come after its name.",
+            )
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         typer.echo(_WELCOME)
+        return
+    from app.chat import run_chat
+
+    raise typer.Exit(run_chat(_settings(model), resume=resume))
 
 
 @cli.command(epilog=_EPILOG)
@@ -142,8 +140,8 @@ def ask(
     request = asking.build_request(
         asked, settings.sampling, route=settings.decode.route, k=decode.k
     )
-    with _engine(ctx, settings) as engine:
-        asking.answer(engine, request, sys.stdout, sys.stderr, as_json=question.json)
+    with engine_for(ctx.obj, settings, "ask", alone=question.no_daemon) as opened:
+        asking.answer(opened, request, sys.stdout, sys.stderr, as_json=question.json)
 
 
 @cli.command(epilog=_EPILOG)
@@ -169,11 +167,11 @@ def complete(
     if sampling.max_tokens is None:
         drawn = replace(drawn, max_tokens=filling.DEFAULT_MAX_TOKENS)
     request = filling.build_request(hole, drawn, route=settings.decode.route, k=decode.k)
-    with _engine(ctx, settings) as engine:
-        typer.echo(filling.complete(engine, request, hole), nl=False)
+    with engine_for(ctx.obj, settings, "complete", alone=place.no_daemon) as opened:
+        typer.echo(filling.complete(opened, request, hole), nl=False)
 
 
-@cli.command(epilog=_EPILOG)
+@cli.command(epilog=_EPILOG, short_help="Show that speculation changes no text.")
 @with_groups
 def verify(
     tokens: Annotated[
@@ -191,12 +189,12 @@ def verify(
     cases = measure.chosen_cases(case or ())
     settings = _settings(model, DecodeOptions(exit_layer=exit_layer))
     ks = measure.VERIFY_KS if k is None else (k,)
-    session = _session(settings)
+    session = session_for(settings)
     if not measure.run_verify(session, cases, sys.stdout, tokens=tokens, ks=ks):
         raise typer.Exit(1)
 
 
-@cli.command(epilog=_EPILOG)
+@cli.command(epilog=_EPILOG, short_help="Time every route on the built-in cases.")
 @with_groups
 def bench(
     repeats: Annotated[
@@ -214,31 +212,16 @@ def bench(
     drawn = settings.sampling
     if sampling.max_tokens is None:
         drawn = replace(drawn, max_tokens=measure.BENCH_TOKENS)
-    session = _session(settings)
+    session = session_for(settings)
     measure.run_bench(session, cases, sys.stdout, repeats=repeats, sampling=drawn, as_json=as_json)
 
 
-cli.command("doctor", epilog=_EPILOG)(doctor_command)
-
-
-@config.command("show")
-def config_show() -> None:
-    """Print the settings in force as TOML, each with where it comes from."""
-    typer.echo(as_toml(user_settings({})), nl=False)
-
-
-@config.command("path")
-def config_path() -> None:
-    """Print where the settings file is looked for."""
-    typer.echo(user_paths().config_file())
-
-
-@config.command("check")
-def config_check() -> None:
-    """Check the settings file and the environment; exit with 2 if something is wrong."""
-    user_settings({})
-    file = user_paths().config_file()
-    typer.echo(f"{file} is in order" if file.exists() else f"{file} does not exist: defaults hold")
+cli.command("doctor", epilog=_EPILOG, short_help="Examine machine, model and memory.")(
+    doctor_command
+)
+cli.command("completion", short_help="Print a completion script for your shell.")(
+    completion_command
+)
 
 
 def _settings(
@@ -250,19 +233,3 @@ def _settings(
     return user_settings(
         {"model": given(model), "decode": given(decode), "sampling": given(sampling)}
     )
-
-
-def _engine(ctx: typer.Context, settings: Settings) -> AbstractContextManager[Engine]:
-    """The engine for `settings`: the local one, or what the caller of the command put in `obj`."""
-    if ctx.obj is not None:
-        opened: OpenEngine = ctx.obj
-        return opened(settings)
-    from app.offline import open_engine
-
-    return open_engine(settings)
-
-
-def _session(settings: Settings) -> Session:
-    from app.offline import open_session
-
-    return open_session(settings)

@@ -117,6 +117,7 @@ def build_request(
         priority="fill",
         route=route,
         k=k,
+        client="complete",
     )
 
 

@@ -19,7 +19,9 @@ from app.progress import shown_on
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.settings import Settings
+    from app.progress import Report
+    from app.settings import ModelSettings, Settings
+    from engine.config import DraftSettings
     from engine.protocol import Engine
     from engine.session import Session
 
@@ -50,19 +52,29 @@ def open_session(settings: Settings) -> Session:
 
     Raises as `open_engine` does.
     """
+    with shown_on(sys.stderr) as progress:
+        return load_session(settings.model, settings.decode, progress)
+
+
+def load_session(model: ModelSettings, decode: DraftSettings, progress: Report) -> Session:
+    """The same for whoever shows the stages in its own way; `progress` may raise to end the work.
+
+    Raises as `open_engine` does.
+    """
     # Read once, when torch loads its OpenMP; a value of the user's own stays.
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     paths = user_paths()
-    load_settings = settings.model.load()
-    with shown_on(sys.stderr) as progress:
-        source = model_store.resolve(settings.model.model, paths, progress)
-        progress("starting", 0, 0)
-        from engine.calibrate import costs_of
-        from engine.loading import load
-        from engine.session import Session, exit_layer_of
+    load_settings = model.load()
+    source = model_store.resolve(model.model, paths, progress)
+    progress("starting", 0, 0)
+    from engine.calibrate import costs_of
+    from engine.loading import load
+    from engine.out_of_memory import told
+    from engine.session import Session, exit_layer_of
 
-        loaded = load(source.path, load_settings, paths.converted_dir(), progress)
-        exit_layer = exit_layer_of(loaded, settings.decode)
-        progress("measuring this machine", 0, 0)
+    loaded = load(source.path, load_settings, paths.converted_dir(), progress)
+    exit_layer = exit_layer_of(loaded, decode)
+    progress("measuring this machine", 0, 0)
+    with told("while this machine was measured", "Start with a smaller model."):
         costs = costs_of(loaded.model, exit_layer, loaded.folder / f"costs-{exit_layer}.json")
-    return Session(loaded, settings.decode, costs, name=source.name, rows=load_settings.rows)
+    return Session(loaded, decode, costs, name=source.name)

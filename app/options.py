@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from app.completion import model_names
 from engine.config import MAX_DRAFT_TOKENS, Device, DraftPolicy, Quant
 from engine.protocol import RouteChoice
 
@@ -44,6 +45,14 @@ DraftedTokens = Annotated[
         rich_help_panel=_DECODE,
     ),
 ]
+NoDaemon = Annotated[
+    bool,
+    typer.Option(
+        "--no-daemon",
+        help="Run the model in this process, not in the one that all clients share.",
+        rich_help_panel=_MODEL,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Cases = Annotated[
     list[str] | None,
@@ -63,7 +72,8 @@ class ModelOptions:
             "--model",
             "-m",
             metavar="M",
-            help="A short name (see `models list`), a hub id, a folder or a .gguf file.",
+            help="A name of `models list`, hub id, folder or .gguf file.",
+            autocompletion=model_names,
             rich_help_panel=_MODEL,
         ),
     ] = None
@@ -199,6 +209,7 @@ class QuestionOptions:
     json: Annotated[
         bool, typer.Option("--json", help="Print every event as one line of JSON instead.")
     ] = False
+    no_daemon: NoDaemon = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +234,7 @@ class PlaceOptions:
         str,
         typer.Option("--marker", metavar="TEXT", help="Marks the cursor in standard input."),
     ] = "<CURSOR>"
+    no_daemon: NoDaemon = False
 
 
 def given(group: ModelOptions | DecodeOptions | SamplingOptions) -> dict[str, Any]:

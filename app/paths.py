@@ -4,9 +4,9 @@ It owns the names of the folders and the four variables that move them, and it i
 that reads those variables:
 
     SSPEC_ASSIST_CACHE    downloaded models and quantized results; safe to delete at any time
-    SSPEC_ASSIST_DATA     what the user would miss (conversations)
+    SSPEC_ASSIST_DATA     what the user would miss (conversations), and logs
     SSPEC_ASSIST_CONFIG   the folder of `config.toml`
-    SSPEC_ASSIST_RUNTIME  sockets and locks, gone after a restart
+    SSPEC_ASSIST_RUNTIME  socket and locks of the engine, gone after a restart
 
 Invariant: asking for a path creates nothing; whoever writes makes the folder.
 """
@@ -46,6 +46,10 @@ class Paths(Struct, frozen=True, kw_only=True):
     def converted_dir(self) -> Path:
         """Models after conversion and quantization."""
         return self.cache / "converted"
+
+    def log_file(self) -> Path:
+        """What the engine's process logs, with older parts beside it."""
+        return self.data / "logs" / "engine.log"
 
     def config_file(self) -> Path:
         """The settings file; it need not exist."""

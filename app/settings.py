@@ -21,6 +21,7 @@ from app import catalogue
 from app.paths import user_paths
 from engine.config import Device, DraftSettings, LoadSettings, Quant, check_sampling
 from engine.protocol import RequestError, SamplingParams
+from tui.settings import ChatSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,8 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "SSPEC_ASSIST_ROUTE": ("decode", "route"),
 }
 """Variable → table and key."""
+
+MAX_MINUTES = 60 * 24 * 30
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -60,12 +63,36 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         )
 
 
+class DaemonSettings(Struct, frozen=True, kw_only=True):
+    """Table `[daemon]`: how the engine's own process lives."""
+
+    idle_minutes: float = 15.0
+    """It ends this long after its last client has left; 0 is never."""
+    unload_minutes: float = 0.0
+    """The model leaves memory after this long without use; 0 is never."""
+    nice: int = 5
+    """Added to the niceness of the process, so that screens and editors keep the cores' ear."""
+
+    def __post_init__(self) -> None:
+        limits = {"idle_minutes": MAX_MINUTES, "unload_minutes": MAX_MINUTES, "nice": 19}
+        for key, limit in limits.items():
+            value = getattr(self, key)
+            if not 0 <= value <= limit:
+                raise RequestError(
+                    "bad_setting",
+                    f"{key} is {value}, outside its range",
+                    f"Choose a value from 0 up to {limit}.",
+                )
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings after the layers were laid over each other."""
 
     model: ModelSettings = ModelSettings()
     decode: DraftSettings = DraftSettings()
     sampling: SamplingParams = SamplingParams()
+    daemon: DaemonSettings = DaemonSettings()
+    chat: ChatSettings = ChatSettings()
     origins: dict[str, str] = {}
     """`table.key` → where the value comes from; a key that is not there has its default."""
 
@@ -74,7 +101,12 @@ TABLES: Mapping[str, type[Struct]] = {
     "model": ModelSettings,
     "decode": DraftSettings,
     "sampling": SamplingParams,
+    "daemon": DaemonSettings,
+    "chat": ChatSettings,
 }
+
+_LIVE = ("sampling", "chat")
+"""Tables that hold from the next answer on; the others made the engine what it is."""
 
 
 class _Layer(Struct, frozen=True, kw_only=True):
@@ -112,6 +144,8 @@ def read_settings(file: Path, environ: Mapping[str, str], options: Tables) -> Se
         model=ModelSettings(**merged["model"]),
         decode=DraftSettings(**merged["decode"]),
         sampling=SamplingParams(**merged["sampling"]),
+        daemon=DaemonSettings(**merged["daemon"]),
+        chat=ChatSettings(**merged["chat"]),
         origins=origins,
     )
 
@@ -121,9 +155,25 @@ def user_settings(options: Tables) -> Settings:
     return read_settings(user_paths().config_file(), os.environ, options)
 
 
+def changed(old: Settings, new: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys (`table.key`) whose values differ: those that hold at once, and those that hold only
+    once the engine is started again."""
+    live: list[str] = []
+    restart: list[str] = []
+    for table, struct in TABLES.items():
+        for key in struct.__struct_fields__:
+            if getattr(getattr(old, table), key) == getattr(getattr(new, table), key):
+                continue
+            # The route goes with each request; all else of the table is the engine's.
+            at_once = table in _LIVE or (table, key) == ("decode", "route")
+            (live if at_once else restart).append(f"{table}.{key}")
+    return tuple(live), tuple(restart)
+
+
 def option_name(key: str) -> str:
     """The option of the command line that sets `key`."""
-    return "--" + key.replace("_", "-")
+    special = {"idle_minutes": "idle-after", "unload_minutes": "unload-after"}
+    return "--" + special.get(key, key.replace("_", "-"))
 
 
 def as_toml(settings: Settings) -> str:

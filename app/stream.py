@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.protocol import EngineError, Event, Failed, MemoryLimitError, RequestError
+from engine.protocol import (
+    EngineError,
+    Event,
+    Failed,
+    MemoryLimitError,
+    ModelError,
+    RequestError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from engine.protocol import Engine, GenerateRequest
-
-_KINDS: Mapping[str, type[EngineError]] = {
-    "closed": EngineError,
-    "internal": EngineError,
-    "out_of_memory": MemoryLimitError,
-}
-"""Codes of a running engine that are not the request's fault."""
 
 
 async def read_events(
@@ -40,6 +40,7 @@ async def read_events(
 
 
 def error_of(failed: Failed) -> EngineError:
-    """The error that came over the seam as an event."""
-    kind = _KINDS.get(failed.code, RequestError)
+    """The error that came over the seam as an event, of the kind that its exit code says."""
+    kinds = (RequestError, ModelError, MemoryLimitError)
+    kind = next((kind for kind in kinds if kind.exit_code == failed.exit_code), EngineError)
     return kind(failed.code, failed.message, failed.hint)

@@ -1,62 +1,48 @@
 """One answer from admission to its last event, one step at a time.
 
 A step is a stretch of prefill or one round; between two steps the cache is whole, so an answer can
-be paused, cancelled or left for good at any of these points. Events are returned, never sent: who
-steps decides where they go.
+be paused, steered, cancelled or left for good at any of these points. Events are returned, never
+sent: who steps decides where they go. Where memory runs out, a step is tried again with less: a
+shorter stretch, a round without a draft.
 """
 
 from __future__ import annotations
 
+import gc
+import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.decode import Round, longest_draft, offers, prefill_step, run_round
-from engine.draft.contract import Drafter
-from engine.draft_length import DraftLength
+import torch
+
+from engine.decode import PREFILL_TOKENS, Round, prefill_step, run_round
+from engine.draft_length import Choice
+from engine.drafting import Drafting
+from engine.out_of_memory import is_out_of_memory
 from engine.protocol import (
     Event,
     Finished,
     FinishReason,
     RoundDone,
-    Route,
     Started,
+    Steering,
     TextDelta,
-    TokenKind,
     Usage,
 )
 from engine.row import Row
-from engine.stream_text import StreamText
+from engine.slots import Claim
+from engine.telling import Telling
+from engine.totals import Totals
 
 if TYPE_CHECKING:
     from engine.session import Session
 
+logger = logging.getLogger(__name__)
 
-OWN_PLAIN_ROUNDS = 8
-"""From so many on, an answer's own plain rounds tell the plain speed."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Totals:
-    prefill_ms: float = 0.0
-    decode_ms: float = 0.0
-    plain_ms: float = 0.0
-    """What the same tokens would have taken one by one, at the speed in the cost table."""
-    plain_rounds: int = 0
-    plain_rounds_ms: float = 0.0
-    """This answer's own plain rounds: the better measure, once there are some."""
-    rounds: int = 0
-    drafted: int = 0
-    tested: int = 0
-    accepted: int = 0
-
-    def plain_tokens_per_s(self, produced: int) -> float | None:
-        """Speed of plain decoding in this answer's own minute, if it decoded enough plainly; else
-        by the table, which an earlier minute may have filled."""
-        if self.plain_rounds >= OWN_PLAIN_ROUNDS:
-            return 1e3 * self.plain_rounds / self.plain_rounds_ms
-        return 1e3 * produced / self.plain_ms if self.plain_ms else None
+LEAST_STRETCH = 32
+"""Prompt tokens per pass below which less would not help."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,14 +51,11 @@ class Answer:
 
     session: Session
     row: Row
-    cached_tokens: int
-    drafters: Mapping[Route, Drafter]
-    lengths: DraftLength
-    stream: StreamText
-    _totals: _Totals = field(default_factory=_Totals)
-    _text: list[str] = field(default_factory=list)
-    _unsaid: list[TokenKind] = field(default_factory=list)
-    """Kinds of tokens whose text is still held back."""
+    claim: Claim
+    drafting: Drafting
+    telling: Telling
+    _totals: Totals = field(default_factory=Totals)
+    _stretch: int = PREFILL_TOKENS
     _prefilled: bool = False
     _closed: bool = False
 
@@ -81,19 +64,28 @@ class Answer:
         """Whether the last event was returned."""
         return self._closed
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that the cache held already."""
+        return self.claim.cached
+
     def started(self) -> Started:
         """The first event."""
-        return Started(prompt_tokens=self.row.prompt_tokens, cached_tokens=self.cached_tokens)
+        return Started(
+            prompt_tokens=self.row.prompt_tokens,
+            cached_tokens=self.claim.cached,
+            evicted_tokens=self.claim.evicted,
+            notice=self.session.loaded.notice,
+        )
 
     def step(self) -> Iterator[Event]:
         """Do one stretch of prefill or one round; yields what it brought about."""
         began = time.perf_counter()
-        model, cache = self.session.loaded.model, self.session.slots.cache
         if not self._prefilled:
-            self._prefilled = prefill_step(model, cache, self.row)
+            self._prefilled = self._prefill()
             self._totals.prefill_ms += (time.perf_counter() - began) * 1e3
             return
-        if not cache.can_extend(self.row.cache_row, 1):
+        if not self.session.slots.cache.can_extend(self.row.cache_row, 1):
             self.row.finished = "context"
         else:
             yield from self._round()
@@ -101,39 +93,50 @@ class Answer:
         if self.row.finished is not None:
             yield from self._finish(self.row.finished)
 
+    def steer(self, steering: Steering) -> None:
+        """Draft like this from the next round on. Raises `RequestError`."""
+        self.drafting.steer(steering)
+
     def usage(self) -> Usage:
         """What the answer has taken so far."""
-        totals, produced = self._totals, len(self.row.output)
-        return Usage(
-            prompt_tokens=self.row.prompt_tokens,
-            cached_tokens=self.cached_tokens,
-            output_tokens=produced,
-            prefill_ms=totals.prefill_ms,
-            decode_ms=totals.decode_ms,
-            rounds=totals.rounds,
-            drafted=totals.drafted,
-            tested=totals.tested,
-            accepted=totals.accepted,
-            plain_tokens_per_s=totals.plain_tokens_per_s(produced),
-        )
+        return self._totals.usage(self.row, self.claim.cached)
+
+    def rest(self) -> TextDelta | None:
+        """Text that is still held back, for an answer that can't go on."""
+        return self.telling.rest()
 
     def close(self) -> None:
         """Give the cache row back; what it holds stays usable for the next request."""
         if not self._closed:
             self._closed = True
-            self.session.slots.give_back(self.row.cache_row, self.row.tokens[:-1])
+            tokens = self.row.tokens
+            self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:])
+
+    def _prefill(self) -> bool:
+        model, cache = self.session.loaded.model, self.session.slots.cache
+        while True:
+            try:
+                return prefill_step(model, cache, self.row, most=self._stretch)
+            except Exception as error:
+                if not is_out_of_memory(error) or self._stretch <= LEAST_STRETCH:
+                    raise
+            # Not before the handler has ended: the error keeps what the pass had allocated.
+            self._stretch //= 2
+            self._make_room(f"reading on in stretches of {self._stretch} tokens")
 
     def _round(self) -> Iterator[Event]:
         row, session = self.row, self.session
         context = len(row.tokens)
-        longest = longest_draft(session.slots.cache, row)
-        found = offers(list(self.drafters.values()), row)
-        choice = self.lengths.choose(found, context_tokens=context, longest=longest)
         unit_ms = session.costs.at(context).unit_ms
-        done = run_round(session.loaded.model, session.slots.cache, row, self.drafters, choice)
-        self._learn(done, found.get(choice.route, 0), context)
-        self._count(done, unit_ms)
-        yield from self._say(row.output[-done.emitted :], row.kinds[-done.emitted :])
+        choice = self.drafting.choose(row, session.slots.cache)
+        choice, done = self._decode(choice)
+        session.learned(self.drafting.learn(done, context), context)
+        self._totals.count(done, unit_ms)
+        said = self.telling.say(row.output[-done.emitted :], row.kinds[-done.emitted :])
+        if self.telling.stopped:
+            row.finished = "stop_string"
+        if said is not None:
+            yield said
         yield RoundDone(
             route=done.route,
             k=choice.k,
@@ -148,47 +151,30 @@ class Answer:
             reason=done.reason,
         )
 
-    def _learn(self, done: Round, evidence: int, context: int) -> None:
-        self.lengths.observe(done.route, evidence, tested=done.tested, accepted=done.accepted)
-        if not done.drafted:
-            self.session.costs.observe_plain(context, done.total_ms)
-            return
-        self.session.costs.observe_draft(
-            context,
-            k=done.drafted,
-            draft_ms=done.draft_ms,
-            rest_ms=done.total_ms - done.draft_ms,
-            by_layers=self.drafters[done.route].reusable_layers > 0,
-        )
+    def _decode(self, choice: Choice) -> tuple[Choice, Round]:
+        """One round as chosen; plainly, and so from then on, if memory does not suffice for it."""
+        model, cache = self.session.loaded.model, self.session.slots.cache
+        try:
+            return choice, run_round(model, cache, self.row, self.drafting.drafters, choice)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Not before the handler has ended: the error keeps what the round had allocated.
+        cache.rollback(self.row.cache_row, len(self.row.tokens) - 1)
+        plain = self.drafting.give_up("memory ran out, so nothing is drafted")
+        self._make_room("decoding plainly")
+        return plain, run_round(model, cache, self.row, {}, plain)
 
-    def _count(self, done: Round, unit_ms: float) -> None:
-        totals = self._totals
-        totals.rounds += 1
-        totals.drafted += done.drafted
-        totals.tested += done.tested
-        totals.accepted += done.accepted
-        totals.plain_ms += done.emitted * unit_ms
-        if not done.drafted:
-            totals.plain_rounds += 1
-            totals.plain_rounds_ms += done.total_ms
-
-    def _say(self, tokens: list[int], kinds: list[TokenKind]) -> Iterator[Event]:
-        visible = [token for token in tokens if token not in self.row.stop_ids]
-        self._unsaid += kinds
-        text = self.stream.push(visible)
-        if self.stream.stopped is not None:
-            self.row.finished = "stop_string"
-        if text:
-            yield self._delta(text)
-
-    def _delta(self, text: str) -> TextDelta:
-        self._text.append(text)
-        kinds, self._unsaid = tuple(self._unsaid), []
-        return TextDelta(text=text, kinds=kinds)
+    def _make_room(self, consequence: str) -> None:
+        logger.warning("memory ran out in answer %s: %s", self.row.id, consequence)
+        self.session.slots.forget()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _finish(self, reason: FinishReason) -> Iterator[Event]:
-        rest = self.stream.flush()
-        if rest:
-            yield self._delta(rest)
+        rest = self.rest()
+        if rest is not None:
+            yield rest
         self.close()
-        yield Finished(reason=reason, text="".join(self._text), usage=self.usage())
+        yield Finished(reason=reason, text=self.telling.text, usage=self.usage())

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.families import Architecture
 from engine.protocol import RequestError
+from engine.reserved import Reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ class KVCache:
     The blocks end at a multiple of `block` slots, so that attention may read whole ones; what lies
     beyond `slots` is never written.
 
-    The memory is reserved, not touched: an operating system that commits pages on first write
-    charges only for the tokens that came. Zeros, because attention reads whole blocks and masks
-    what lies beyond the pointer: a masked slot must hold a finite number.
+    The memory is reserved, not touched (`reserved.py`): it costs what the tokens that came need.
+    Zeros, because attention reads whole blocks and masks what lies beyond the pointer: a masked
+    slot must hold a finite number.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class KVCache:
     ) -> None:
         reserved = -(-slots // block) * block
         shape = (rows, architecture.kv_heads, reserved, architecture.head_dim)
-        layers = range(architecture.layers)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        self._memory = Reserved((2, architecture.layers, *shape), dtype, device)
+        self.keys: list[Tensor] = list(self._memory.tensor[0])
+        self.values: list[Tensor] = list(self._memory.tensor[1])
         self.slots = slots
         self.lengths = [0] * rows
 
@@ -116,6 +117,12 @@ class KVCache:
             f"row {row} holds {self.lengths[row]} tokens, so it can't be rolled back to {length}"
         )
         self.lengths[row] = length
+
+    def release(self, row: int) -> None:
+        """Forget the whole row and give its memory back."""
+        self.rollback(row, 0)
+        for block in (*self.keys, *self.values):
+            self._memory.release(block[row])
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Make `target` start with the first `length` tokens of `source`."""

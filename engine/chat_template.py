@@ -9,6 +9,7 @@ the one that transformers renders.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from datetime import datetime
 from functools import cached_property
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from jinja2 import Template, nodes
     from jinja2.parser import Parser
+
+
+logger = logging.getLogger(__name__)
 
 
 class _RefusedError(TemplateError):
@@ -58,12 +62,25 @@ class ChatTemplate:
                 "Completion still works; for chat choose another conversion of this model.",
             ) from error
 
-    def _rendered(self, turns: Sequence[Turn]) -> str:
+    def lead(self, turns: Sequence[Turn]) -> str:
+        """White space that the template writes before the words of an assistant's message which
+        follows `turns`, and not yet where such a message begins."""
+        opened = self._rendered(turns)
+        said = next(c for c in map(chr, range(0xE000, 0xF8FF)) if c not in opened)
+        try:
+            whole = self._rendered([*turns, Turn(role="assistant", content=said)], opens=False)
+        except Exception as error:  # the template may ask more of a message than these words
+            logger.debug("the template takes no open message: %s", error)
+            return ""
+        lead = whole.partition(said)[0].removeprefix(opened) if said in whole else ""
+        return lead if lead.isspace() and whole.startswith(opened) else ""
+
+    def _rendered(self, turns: Sequence[Turn], *, opens: bool = True) -> str:
         return self._compiled.render(
             messages=[{"role": t.role, "content": t.content} for t in turns],
             tools=None,
             documents=None,
-            add_generation_prompt=True,
+            add_generation_prompt=opens,
             **self._special_texts,
         )
 

@@ -46,13 +46,13 @@ class Round:
 
 
 @torch.inference_mode()
-def prefill_step(model: Model, cache: KVCache, row: Row) -> bool:
-    """Write the next stretch of the prompt; True when only the pending token is left.
+def prefill_step(model: Model, cache: KVCache, row: Row, *, most: int = PREFILL_TOKENS) -> bool:
+    """Write the next `most` tokens of the prompt; True when only the pending token is left.
 
     No logits are computed: the pending token's pass, in the first round, gives them.
     """
     done = cache.lengths[row.cache_row]
-    stretch = row.tokens[done : min(done + PREFILL_TOKENS, len(row.tokens) - 1)]
+    stretch = row.tokens[done : min(done + most, len(row.tokens) - 1)]
     if stretch:
         span = cache.extend(row.cache_row, len(stretch))
         try:

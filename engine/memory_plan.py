@@ -10,12 +10,12 @@ ends there). All amounts are bytes, GiB is 2**30.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from engine.config import MAX_DRAFT_TOKENS, Quant
+from engine.host_memory import free_bytes
 from engine.protocol import MemoryLimitError
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ MIB = 1 << 20
 PREFILL_TOKENS = 512
 DEFAULT_CONTEXT_TOKENS = 16_384
 """Taken when no context is asked for, unless the model's own limit is lower."""
+DEFAULT_ROWS = 4
+"""Conversations kept at the same time, the editor's row among them, where memory allows."""
+LEAST_CONTEXT_TOKENS = 1024
+"""A context that was not asked for is not shortened further than this."""
 CONTEXT_STEP = 64
 """KV is allocated, and its attention padded, in multiples of this many tokens."""
 
@@ -180,6 +184,37 @@ def plan(
     )
 
 
+def plan_within(
+    sizes: ModelSizes,
+    *,
+    quant: Quant,
+    context_tokens: int | None,
+    least_rows: int,
+    available_bytes: int,
+    kernels: Kernels,
+) -> MemoryPlan:
+    """The plan that gives most: `DEFAULT_ROWS` rows or as many as fit, at least `least_rows`; a
+    context of None is the default one, shortened to what fits beside the least rows."""
+    asked = context_tokens or min(sizes.context_tokens, DEFAULT_CONTEXT_TOKENS)
+
+    def made(rows: int, context: int) -> MemoryPlan:
+        return plan(
+            sizes,
+            quant=quant,
+            context_tokens=context,
+            rows=rows,
+            available_bytes=available_bytes,
+            kernels=kernels,
+        )
+
+    most = max(least_rows, DEFAULT_ROWS)
+    plans = [made(rows, asked) for rows in range(most, least_rows - 1, -1)]
+    best = next((one for one in plans if one.fits), plans[-1])
+    if best.fits or context_tokens is not None or best.longest_context < LEAST_CONTEXT_TOKENS:
+        return best
+    return made(least_rows, best.longest_context)
+
+
 def weight_bytes(sizes: ModelSizes, quant: Quant, kernels: Kernels = "cpu_packed") -> int:
     """Bytes of all weights once loaded: body and LM head quantized, the embedding table in bf16.
     The head is held beside the table even where the checkpoint ties them.
@@ -198,14 +233,8 @@ def weight_bytes(sizes: ModelSizes, quant: Quant, kernels: Kernels = "cpu_packed
 
 
 def available_host_bytes() -> int:
-    """Memory this process may still take: the machine's, or its container's where that is less."""
-    import psutil  # type: ignore[import-untyped]  # it ships no types
-
-    free = int(psutil.virtual_memory().available)
-    limit, used = (_cgroup_number(name) for name in ("memory.max", "memory.current"))
-    if limit is None or used is None:
-        return free
-    return min(free, max(0, limit - used))
+    """Memory this process may still take."""
+    return free_bytes()
 
 
 def gib(amount: int) -> str:
@@ -240,13 +269,6 @@ def _fixed_workspace(sizes: ModelSizes, quant: Quant, kernels: Kernels) -> int:
 def _mask_bytes(context_tokens: int) -> int:
     """The additive attention mask of one prefill chunk."""
     return PREFILL_TOKENS * context_tokens * _FP32
-
-
-def _cgroup_number(name: str) -> int | None:
-    try:
-        return int((Path("/sys/fs/cgroup") / name).read_text())
-    except (OSError, ValueError):  # no cgroup v2 here, or "max"
-        return None
 
 
 def _refusal(made: MemoryPlan, name: str) -> MemoryLimitError:

@@ -1,37 +1,66 @@
 """A loaded model with its cache, costs and acceptance records: what answers share, one thread.
 
 `start` admits a request and returns its `Answer`; whoever owns the session (the engine thread, the
-bench, the self-check) steps it. Nothing here waits, locks or knows of threads.
+bench, the self-check) steps it. Nothing here waits, locks or knows of threads; only `measure` may
+be called from any thread.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from engine.answer import Answer
-from engine.config import MAX_DRAFT_TOKENS, DraftSettings, check_sampling
+from engine.cache import KVCache
+from engine.config import DraftSettings, check_sampling
 from engine.costs import CostTable
-from engine.draft.routes import default_exit_layer, drafters_for, new_records
-from engine.draft_length import DraftLength
+from engine.draft.routes import default_exit_layer, new_records
+from engine.drafting import Drafting, Grounds
+from engine.fallback import Record, fallback_tokens
 from engine.loading import Loaded
-from engine.protocol import ChatPrompt, GenerateRequest, RequestError
+from engine.out_of_memory import is_out_of_memory, shortage
+from engine.protocol import (
+    ChatPrompt,
+    FillPrompt,
+    GenerateRequest,
+    PromptCost,
+    RequestError,
+    Steering,
+)
 from engine.row import Chain, Row
 from engine.slots import Slots
+from engine.telling import Telling
+
+logger = logging.getLogger(__name__)
 
 
 class Session:
     """Everything that outlives one answer."""
 
     def __init__(
-        self, loaded: Loaded, settings: DraftSettings, costs: CostTable, *, name: str, rows: int = 2
+        self,
+        loaded: Loaded,
+        settings: DraftSettings,
+        costs: CostTable,
+        *,
+        name: str,
+        rows: int | None = None,
     ) -> None:
+        """`rows` is how many conversations are kept; None takes what the model was loaded for.
+
+        Raises `MemoryLimitError` when not even one fits.
+        """
         self.loaded = loaded
         self.name = name
         self.settings = settings
         self.costs = costs
-        self.slots = Slots(loaded.model.new_cache(rows))
+        self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
         self._records = new_records("auto")
+        self._tested: set[Record] = set()
+        self._context_seen = 0
 
     @property
     def context_tokens(self) -> int:
@@ -41,28 +70,42 @@ class Session:
     def start(self, request: GenerateRequest) -> Answer:
         """Admit a request: check it, encode it, claim a cache row. Raises `RequestError`."""
         check_sampling(request.sampling)
-        ids = self.encode(request)
-        text = self.loaded.text
-        is_chat = isinstance(request.prompt, ChatPrompt)
-        return self.start_ids(request, ids, text.chat_stop_ids if is_chat else text.fill_stop_ids)
+        text, prompt = self.loaded.text, request.prompt
+        if isinstance(prompt, FillPrompt):
+            return self.start_ids(request, text.fill_ids(prompt), text.fill_stop_ids)
+        opened = text.open_chat(prompt)
+        said = text.said_ids(opened, self.slots.after(opened.ids))
+        ids = [*opened.ids, *said]
+        return self.start_ids(request, ids, text.chat_stop_ids, said=said)
 
     def start_ids(
-        self, request: GenerateRequest, ids: Sequence[int], stop_ids: frozenset[int]
+        self,
+        request: GenerateRequest,
+        ids: Sequence[int],
+        stop_ids: frozenset[int],
+        said: Sequence[int] = (),
     ) -> Answer:
-        """`start` for a prompt that is already token ids."""
-        self._check(request, ids)
+        """`start` for a prompt that is already token ids; `said` of them, the last ones, are the
+        beginning of the answer."""
+        self._check(ids)
         tokens = list(ids)
         model = self.loaded.model
-        drafters = drafters_for(request.route, model, self.exit_layer)
-        records = self._records if request.route == "auto" else new_records(request.route)
-        stream = self.loaded.text.stream(request.sampling.stop)
+        grounds = Grounds(
+            model=model,
+            exit_layer=self.exit_layer,
+            settings=self.settings,
+            costs=self.costs,
+            records=self._records,
+        )
+        drafting = Drafting(grounds, Steering(route=request.route, k=request.k))
+        stream = self.loaded.text.stream(request.sampling.stop, after=said)
         # Last of all that can fail: a claimed row comes back only through an answer.
-        cache_row, cached = self.slots.take(tokens)
+        claim = self.slots.take(tokens, request.conversation, request.priority)
         row = Row(
             id=request.id,
             tokens=tokens,
             prompt_tokens=len(tokens),
-            cache_row=cache_row,
+            cache_row=claim.row,
             chain=Chain(request.sampling, tokens, model.device),
             stop_ids=stop_ids,
             max_tokens=request.sampling.max_tokens,
@@ -70,13 +113,49 @@ class Session:
         return Answer(
             session=self,
             row=row,
-            cached_tokens=cached,
-            drafters={drafter.route: drafter for drafter in drafters},
-            lengths=DraftLength(self.settings, self.costs, records, pinned_k=request.k),
-            stream=stream,
+            claim=claim,
+            drafting=drafting,
+            telling=Telling(stream, stop_ids),
         )
 
-    def _check(self, request: GenerateRequest, ids: Sequence[int]) -> None:
+    def encode(self, request: GenerateRequest) -> list[int]:
+        """The prompt as token ids. Raises `RequestError` where the model can't take its kind."""
+        return self._ids(request.prompt)
+
+    def measure(self, prompt: ChatPrompt | FillPrompt) -> PromptCost:
+        """Count a prompt's tokens; safe from any thread. Raises `RequestError` as `encode`."""
+        text = self.loaded.text
+        turns = prompt.turns if isinstance(prompt, ChatPrompt) else ()
+        return PromptCost(
+            total_tokens=len(self._ids(prompt)),
+            turn_tokens=tuple(len(text.encode_plain(turn.content)) for turn in turns),
+            snippet_tokens=tuple(len(text.encode_plain(s.text)) for s in prompt.snippets),
+            context_limit=self.context_tokens,
+        )
+
+    def learned(self, record: Record | None, context_tokens: int) -> None:
+        """Note a round: the shared record that it tested, if any, and where it stood."""
+        self._context_seen = context_tokens
+        if record is not None:
+            self._tested.add(record)
+
+    def fallback_tokens(self) -> int | None:
+        """The context length from which drafting is expected not to pay, by what was measured so
+        far; None if it pays throughout, or if nothing was drafted yet."""
+        return fallback_tokens(
+            self.costs,
+            self._records,
+            self._tested,
+            max_k=self.settings.max_k,
+            limit=self.context_tokens,
+        )
+
+    def plain_tokens_per_s(self) -> float:
+        """Speed of plain decoding at the context length of the last round, by the cost table."""
+        looked_at = replace(self.costs, buckets=dict(self.costs.buckets))
+        return looked_at.plain_tokens_per_s(self._context_seen)
+
+    def _check(self, ids: Sequence[int]) -> None:
         if len(ids) > self.context_tokens:
             raise RequestError(
                 "context_full",
@@ -85,21 +164,27 @@ class Session:
             )
         if not ids:
             raise RequestError("empty_prompt", "the prompt has no tokens", "Ask something.")
-        if request.k is not None and not 1 <= request.k <= MAX_DRAFT_TOKENS:
-            raise RequestError(
-                "bad_setting",
-                f"k is {request.k}, outside its range",
-                f"Choose a value from 1 to {MAX_DRAFT_TOKENS}, or route plain to draft nothing.",
-            )
 
-    def encode(self, request: GenerateRequest) -> list[int]:
-        """The prompt as token ids. Raises `RequestError` where the model can't take its kind."""
+    def _ids(self, prompt: ChatPrompt | FillPrompt) -> list[int]:
         text = self.loaded.text
-        if isinstance(request.prompt, ChatPrompt):
-            return text.chat_ids(request.prompt)
-        return text.fill_ids(request.prompt)
+        return text.chat_ids(prompt) if isinstance(prompt, ChatPrompt) else text.fill_ids(prompt)
 
 
 def exit_layer_of(loaded: Loaded, settings: DraftSettings) -> int:
     """The exit layer that was asked for, else the default of this depth."""
     return settings.exit_layer or default_exit_layer(loaded.architecture.layers)
+
+
+def _new_cache(loaded: Loaded, rows: int) -> KVCache:
+    """A cache of as many rows as can be had, `rows` at most."""
+    for count in range(rows, 0, -1):
+        try:
+            return loaded.model.new_cache(count)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        logger.warning("there is no memory for a KV cache of %d rows", count)
+    raise shortage(
+        f"while the KV cache for {loaded.context_tokens:,} tokens was reserved",
+        "Start with a smaller --context or a smaller model.",
+    )

@@ -28,7 +28,8 @@ class StreamText:
 
     `decode` must map ids to text in a way that only its last character can still change when ids
     are appended, and only from U+FFFD (byte-level and byte-fallback vocabularies do); a leading
-    space that it strips from the whole is fine. Ids in `skip` leave no text.
+    space that it strips from the whole is fine. Ids in `skip` leave no text. `after` are ids whose
+    text was told before: what comes reads as their continuation.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class StreamText:
         decode: Callable[[Sequence[int]], str],
         stop_strings: Sequence[str] = (),
         skip: Collection[int] = frozenset(),
+        after: Sequence[int] = (),
     ) -> None:
         if "" in stop_strings:
             raise RequestError(
@@ -45,8 +47,9 @@ class StreamText:
         self._stops = tuple(stop_strings)
         self._longest = max(map(len, self._stops), default=1)
         self._skip = frozenset(skip)
-        self._window: list[int] = []
-        self._shown = 0  # characters of the window's text that are already out of it
+        self._window = [i for i in after if i not in self._skip][-_KEPT_IDS:]
+        # Characters of the window's text that are already out of it.
+        self._shown = len(decode(self._window)) if self._window else 0
         self._held = ""  # final characters that may be the beginning of a stop string
         self._stopped: str | None = None
 
@@ -54,6 +57,11 @@ class StreamText:
     def stopped(self) -> str | None:
         """The stop string that ended the text: of several, the one completed first."""
         return self._stopped
+
+    @property
+    def settled(self) -> bool:
+        """Whether all ids so far have become text: nothing is held back."""
+        return not self._held and self._shown == len(self._decode(self._window))
 
     def push(self, ids: Sequence[int]) -> str:
         """The text that became final with these ids; empty after a stop string."""

@@ -11,6 +11,7 @@ exactly the ids that transformers gives it.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from engine.stream_text import StreamText
 from engine.tokenizer_files import TokenizerFiles, read_tokenizer_files, text_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _CHAT_ENDS = frozenset({
@@ -41,6 +42,17 @@ _BARRED = re.compile(r"<[|｜].*[|｜]>")
 
 _STAND_INS = range(0xF0000, 0xFFFFE)  # characters for private use
 _LEAD_IN = "☺"  # a character that no vocabulary merges with its neighbours
+
+
+class OpenChat(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that ends inside an assistant's message."""
+
+    ids: list[int]
+    """Up to where the message begins."""
+    said: str
+    """What it says so far."""
+    lead: str
+    """White space that stands between the two when the template writes the message."""
 
 
 class TextCodec:
@@ -96,10 +108,18 @@ class TextCodec:
         return self._layout is not None
 
     def chat_ids(self, prompt: ChatPrompt) -> list[int]:
-        """The conversation as ids, ending where the assistant's next message begins.
+        """The conversation as ids, ending where the assistant's next words come.
 
         Raises `RequestError` without a chat template, without a question, or when the template
         refuses the conversation; `ModelError` when the template itself fails.
+        """
+        opened = self.open_chat(prompt)
+        return [*opened.ids, *self.said_ids(opened)]
+
+    def open_chat(self, prompt: ChatPrompt) -> OpenChat:
+        """The conversation up to where the assistant's message begins, and what it says so far.
+
+        Raises as `chat_ids`.
         """
         if self._template is None:
             raise RequestError(
@@ -107,8 +127,35 @@ class TextCodec:
                 "This model has no chat template, so it can't hold a conversation",
                 "Completion still works; for chat choose an instruct model.",
             )
-        turns, stand_ins = self._disguised(turns_with_snippets(prompt))
-        rendering = self._template.render(turns)
+        turns, said = turns_with_snippets(prompt), ""
+        if turns[-1].role == "assistant":
+            turns, said = turns[:-1], turns[-1].content
+        disguised, stand_ins = self._disguised(turns)
+        ids = self._template_ids(self._template.render(disguised), stand_ins)
+        return OpenChat(ids=ids, said=said, lead=self._template.lead(disguised) if said else "")
+
+    def said_ids(self, opened: OpenChat, heard: Iterable[Sequence[int]] = ()) -> list[int]:
+        """An unfinished message as ids: as far as possible those of `heard`, sequences of which one
+        may be how the model itself said it, and for the rest as the tokenizer would have it."""
+        kept = max((self._agreeing(opened.said, ids) for ids in heard), key=len, default=[])
+        rest = opened.said[len(self.decode(kept)) :] if kept else opened.lead + opened.said
+        parts = enumerate(re.split(f"({self._said.pattern})", rest) if opened.said else ())
+        ids = [self._encode(part, plain=at % 2 == 1, joined=True) for at, part in parts if part]
+        return [*kept, *chain.from_iterable(ids)]
+
+    def _agreeing(self, said: str, ids: Sequence[int]) -> list[int]:
+        """The longest beginning of `ids` that reads as the beginning of `said`."""
+        stream, length, best = self.stream(), 0, 0
+        for count, token in enumerate(ids, start=1):
+            piece = stream.push([token])
+            if token in self.never_ids or said[length : length + len(piece)] != piece:
+                break
+            length += len(piece)
+            if stream.settled:
+                best = count
+        return list(ids[:best])
+
+    def _template_ids(self, rendering: str, stand_ins: Mapping[str, str]) -> list[int]:
         if not stand_ins:
             return self._encode(rendering, plain=False)
         ids: list[int] = []
@@ -144,9 +191,9 @@ class TextCodec:
         """The text of `ids`; markers leave none, bytes that form no character become U+FFFD."""
         return self._decode([i for i in ids if i not in self.never_ids])
 
-    def stream(self, stop_strings: Sequence[str] = ()) -> StreamText:
-        """A fresh incremental decoder for one answer."""
-        return StreamText(self._decode, stop_strings, skip=self.never_ids)
+    def stream(self, stop_strings: Sequence[str] = (), after: Sequence[int] = ()) -> StreamText:
+        """A fresh incremental decoder for one answer, which goes on from the ids `after`."""
+        return StreamText(self._decode, stop_strings, skip=self.never_ids, after=after)
 
     def _disguised(self, turns: Sequence[Turn]) -> tuple[list[Turn], dict[str, str]]:
         """The turns with a character of private use for each marker spelled in them.

@@ -11,10 +11,13 @@ import ipaddress
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from app.paths import user_paths
 
 # Tiny models gain nothing from a second thread, and workers side by side lose much by waiting for
 # each other's. Loading a real model sets its own number.
@@ -47,14 +50,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def own_home(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Point every folder of the user into the test's own; `model` tests keep the real ones."""
+) -> Iterator[None]:
+    """Point every folder of the user into the test's own; `model` tests keep the real ones, but for
+    that of the shared engine, which must be neither the user's nor outlive the test."""
     keeps_cache = request.node.get_closest_marker("model") is not None
     for variable in list(os.environ):
         kept = keeps_cache and variable == "SSPEC_ASSIST_CACHE"
         if variable.startswith("SSPEC_ASSIST_") and not kept:
             monkeypatch.delenv(variable)
     if keeps_cache:
+        for name in ("RUNTIME", "DATA"):
+            monkeypatch.setenv(f"SSPEC_ASSIST_{name}", str(tmp_path / name.lower()))
+        yield
+        from app.stopping import stop_engine
+
+        stop_engine(user_paths())
         return
     home = tmp_path / "home"
     home.mkdir()
@@ -64,6 +74,7 @@ def own_home(
     for variable in ("CONFIG", "CACHE", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{variable}_HOME", str(home / variable.lower()))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+    yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,9 @@ import re
 import stat
 from pathlib import Path, PurePath
 
+from engine.project_files.secrets import is_version_control, secret_reason
 from tui.edit_refused import EditRefused
 from tui.safe_text import visible
-from tui.secret_files import secret_reason
-from tui.secrets_list import is_version_control
 
 _ELSEWHERE = "Only files in the working folder are edited."
 _DRIVE = re.compile(r"^(?:[A-Za-z]:|\\\\)")

@@ -59,7 +59,9 @@ def test_json_gives_back_every_event_and_nothing_else() -> None:
 
 def test_a_failure_is_raised_with_its_sentence_after_the_statistics() -> None:
     out, err = io.StringIO(), io.StringIO()
-    failed = Failed(code="context_full", message="the prompt has 9 tokens", hint="Shorten it.")
+    failed = Failed(
+        code="context_full", message="the prompt has 9 tokens", hint="Shorten it.", exit_code=2
+    )
     script = [Started(prompt_tokens=9, cached_tokens=0), failed]
     with pytest.raises(RequestError, match=r"the prompt has 9 tokens\. Shorten it\."):
         answer(ScriptedEngine(script), request_for(), out, err)

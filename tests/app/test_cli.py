@@ -68,10 +68,24 @@ def test_help_names_every_command_and_exit_code() -> None:
         assert word in result.stdout
 
 
+def test_the_help_fits_one_screen() -> None:
+    lines = run("--help").stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(len(line) for line in lines) <= 80
+    assert not any(line.endswith("...") for line in lines[1:])
+
+
+@pytest.mark.parametrize("options", [("--model", "m"), ("--resume",), ("--quant", "int8")])
+def test_options_of_the_chat_before_a_command_are_refused(options: tuple[str, ...]) -> None:
+    result = run(*options, "ask", "q")
+    assert result.exit_code == 2
+    assert "before the command ask" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["ask", "complete"])
 def test_every_command_that_decodes_has_the_common_options(command: str) -> None:
     help_text = run(command, "--help").stdout
-    for option in ("--model", "--quant", "--route", "--k", "--temperature", "--stop", "--verbose"):
+    for option in ("--model", "--quant", "--route", "--k", "--temperature", "--no-daemon"):
         assert option in help_text
 
 
@@ -142,7 +156,7 @@ def test_an_error_is_one_sentence_and_its_exit_code(error: EngineError, code: in
     ("failed_code", "exit_code"), [("context_full", 2), ("out_of_memory", 4), ("internal", 1)]
 )
 def test_a_failure_in_the_stream_has_its_exit_code_too(failed_code: str, exit_code: int) -> None:
-    failed = Failed(code=failed_code, message="it stopped", hint="")
+    failed = Failed(code=failed_code, message="it stopped", hint="", exit_code=exit_code)
     engine = ScriptedEngine([Started(prompt_tokens=1, cached_tokens=0), failed])
     result = run("ask", "q", opened=Opened(engine))
     assert result.exit_code == exit_code

@@ -203,7 +203,8 @@ def test_the_file_s_own_line_ends_come_back() -> None:
 
 def test_a_failure_is_raised() -> None:
     place = hole("|")
-    failed = Failed(code="no_fill_tokens", message="no fill tokens", hint="Take another model.")
+    hint = "Take another model."
+    failed = Failed(code="no_fill_tokens", message="no fill tokens", hint=hint, exit_code=2)
     engine = ScriptedEngine([Started(prompt_tokens=1, cached_tokens=0), failed])
     with pytest.raises(RequestError, match="no fill tokens"):
         complete(engine, request_for(place), place)

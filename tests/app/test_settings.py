@@ -9,7 +9,15 @@ import pytest
 
 from app.catalogue import DEFAULT
 from app.options import DecodeOptions, ModelOptions, SamplingOptions, given
-from app.settings import ENVIRONMENT, TABLES, Settings, as_toml, read_settings
+from app.settings import (
+    ENVIRONMENT,
+    TABLES,
+    DaemonSettings,
+    Settings,
+    as_toml,
+    changed,
+    read_settings,
+)
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
@@ -65,6 +73,11 @@ def test_an_empty_variable_is_no_value(tmp_path: Path) -> None:
         ("[model]\ncontext = 3\n", ["model.context in", "config.toml", "context is 3", "64"]),
         ("[sampling]\ntop_p = 0.0\n", ["sampling.top_p in", "top_p is 0.0"]),
         ("[decode]\nmax_k = 99\n", ["decode.max_k in", "max_k is 99"]),
+        ("[daemon]\nidle_minute = 3\n", ["daemon.idle_minute", "Did you mean idle_minutes?"]),
+        ("[daemon]\nidle_minutes = -1\n", ["daemon.idle_minutes in", "is -1", "from 0"]),
+        ("[daemon]\nidle_minutes = nan\n", ["daemon.idle_minutes in", "is nan"]),
+        ("[daemon]\nnice = 40\n", ["daemon.nice in", "is 40", "up to 19"]),
+        ("[chat]\ntheme = 3\n", ["chat.theme in", "3"]),
         ("[model\n", ["config.toml", "not valid TOML", "line 1"]),
         ("model = 3\n", ["config.toml", "not a table", "[model]"]),
     ],
@@ -106,6 +119,30 @@ def test_what_is_shown_sets_the_same_again(tmp_path: Path) -> None:
         settings.sampling,
     )
     assert set(tomllib.loads(shown)) == set(TABLES)
+
+
+def test_the_daemon_s_and_the_chat_s_tables_are_read(tmp_path: Path) -> None:
+    text = (
+        '[daemon]\nidle_minutes = 0\nunload_minutes = 2.5\n[chat]\ntheme = "nord"\ndetails = true\n'
+    )
+    settings = read(tmp_path, text, options={"daemon": {"idle_minutes": 7.0}})
+    assert settings.daemon == DaemonSettings(idle_minutes=7.0, unload_minutes=2.5, nice=5)
+    assert (settings.chat.theme, settings.chat.details) == ("nord", True)
+    with pytest.raises(RequestError, match="--unload-after: unload_minutes is -1"):
+        read(tmp_path, options={"daemon": {"unload_minutes": -1.0}})
+
+
+def test_what_changed_is_split_by_what_it_takes(tmp_path: Path) -> None:
+    old = read(tmp_path)
+    assert changed(old, read(tmp_path, "")) == ((), ())
+    text = (
+        '[model]\nquant = "int8"\n[decode]\nroute = "plain"\nmax_k = 3\n[sampling]\n'
+        'temperature = 0.5\nstop = ["x"]\n[daemon]\nnice = 0\n[chat]\ntheme = "nord"\n'
+    )
+    live, restart = changed(old, read(tmp_path, text))
+    assert live == ("decode.route", "sampling.temperature", "sampling.stop", "chat.theme")
+    assert restart == ("model.quant", "decode.max_k", "daemon.nice")
+    assert changed(read(tmp_path, text), old) == (live, restart)
 
 
 def test_every_option_of_a_table_is_a_key_of_it() -> None:

@@ -8,17 +8,23 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from engine.protocol import (
+    ChatPrompt,
     Engine,
     EngineStatus,
     Event,
     Failed,
+    FillPrompt,
     Finished,
     FinishReason,
     GenerateRequest,
     RoundDone,
+    RouteChoice,
     SamplingParams,
+    Snippet,
     Started,
+    Steering,
     TextDelta,
+    Turn,
 )
 from engine.service import LocalEngine
 from tests.engine.stream_rules import check_stream
@@ -166,7 +172,7 @@ def test_a_stream_ends_after_its_last_event(play: Play) -> None:
 
 def test_the_status_describes_an_idle_engine(play: Play) -> None:
     async def test(engine: Engine) -> None:
-        status = engine.status()
+        status = await engine.status()
         assert isinstance(status, EngineStatus)
         assert (status.running, status.queued) == ((), ())
         assert status.model
@@ -180,5 +186,75 @@ def test_closing_twice_is_harmless(play: Play) -> None:
         await events_of(engine, fill())
         engine.close()
         engine.close()
+
+    play(test)
+
+
+def test_a_prompt_is_measured_without_being_answered(play: Play) -> None:
+    async def test(engine: Engine) -> None:
+        snippet = Snippet(path="a.py", text="x = 1\n" * 20)
+        turns = (Turn(role="user", content="what is x?"), Turn(role="assistant", content="It is"))
+        for prompt in (
+            ChatPrompt(turns=turns[:1]),
+            ChatPrompt(turns=turns, snippets=(snippet,)),
+            FillPrompt(prefix="x = ", suffix="\n", snippets=(snippet,)),
+        ):
+            cost = await engine.measure(prompt)
+            asked = len(prompt.turns) if isinstance(prompt, ChatPrompt) else 0
+            assert len(cost.turn_tokens) == asked
+            assert len(cost.snippet_tokens) == len(prompt.snippets)
+            assert min(*cost.turn_tokens, *cost.snippet_tokens, 1) > 0
+            assert cost.total_tokens >= sum(cost.turn_tokens) + sum(cost.snippet_tokens)
+            assert cost.context_limit == (await engine.status()).context_limit
+        assert (await engine.status()).running == ()
+
+    play(test)
+
+
+def test_steering_at_any_time_keeps_the_rules_and_the_text(play: Play) -> None:
+    async def test(engine: Engine) -> None:
+        whole = (await events_of(engine, ask()))[-1]
+        assert isinstance(whole, Finished)
+        routes: tuple[RouteChoice, ...] = ("plain", "layer_skip", "copy", "auto")
+        events: list[Event] = []
+        async with engine.generate(ask()) as stream:
+            async for event in stream:
+                events.append(event)
+                k = None if len(events) % 2 else 2
+                await engine.steer("ask", Steering(route=routes[len(events) % 4], k=k))
+                await engine.steer("nobody", Steering(route="plain"))
+        await engine.steer("ask", Steering())
+        last = check_stream(events)
+        assert isinstance(last, Finished)
+        assert last.text == whole.text
+
+    play(test)
+
+
+def test_an_unfinished_message_is_gone_on_with(play: Play) -> None:
+    async def test(engine: Engine) -> None:
+        turns = (Turn(role="user", content="go"), Turn(role="assistant", content="def f("))
+        request = GenerateRequest(
+            id="on", prompt=ChatPrompt(turns=turns), sampling=SamplingParams(max_tokens=8)
+        )
+        assert isinstance(check_stream(await events_of(engine, request)), Finished)
+
+    play(test)
+
+
+def test_more_requests_than_an_engine_serves_at_once_are_all_answered(play: Play) -> None:
+    async def test(engine: Engine) -> None:
+        texts = {f"{n}": f"question number {n}" for n in range(8)}
+        short = SamplingParams(max_tokens=6)
+        requests = [
+            ask(text, id=name, sampling=short, conversation=name) for name, text in texts.items()
+        ]
+        alone = {one.id: (await events_of(engine, one))[-1] for one in requests}
+        streams = await asyncio.gather(*(events_of(engine, one) for one in requests))
+        for request, events in zip(requests, streams, strict=True):
+            last, wanted = check_stream(events), alone[request.id]
+            assert isinstance(last, Finished)
+            assert isinstance(wanted, Finished)
+            assert last.text == wanted.text, "each client has its own answer"
 
     play(test)

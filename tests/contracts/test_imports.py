@@ -12,7 +12,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "bitsandbytes", "tokenizers", "gguf")
-CLIENTS = ("app.cli", "app.client", "engine.protocol", "engine.config", "lsp", "tui")
+CLIENTS = (
+    "app.cli",
+    "app.client",
+    "app.daemon",
+    "app.online",
+    "app.engine_cli",
+    "engine.protocol",
+    "engine.project_files",
+    "engine.config",
+    "lsp",
+    "tui",
+)
 """What must start without the engine's weight."""
 PACKAGES = ("app", "engine", "lsp", "tui")
 

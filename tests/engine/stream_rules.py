@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from engine.protocol import (
     Event,
     Failed,
     Finished,
     Paused,
+    Queued,
     Resumed,
     RoundDone,
     Started,
@@ -17,12 +19,14 @@ from engine.protocol import (
 )
 
 
-def check_stream(events: Sequence[Event]) -> Finished | Failed:
+def check_stream(stream: Sequence[Event]) -> Finished | Failed:
     """Assert the order and the sums of a whole stream; returns its last event."""
+    events = _after_the_queue(stream)
     *before, last = events
     assert isinstance(last, Finished | Failed), "the last event ends the stream"
     assert not any(isinstance(event, Finished | Failed) for event in before)
     starts = [at for at, event in enumerate(events) if isinstance(event, Started)]
+    _check_spans([event for event in before if isinstance(event, TextDelta)])
     if isinstance(last, Failed):
         assert starts in ([], [0])
         assert last.code
@@ -40,6 +44,22 @@ def check_stream(events: Sequence[Event]) -> Finished | Failed:
     _check_rounds([event for event in before if isinstance(event, RoundDone)], last.usage)
     _check_kinds([kind for delta in deltas for kind in delta.kinds], last.usage)
     return last
+
+
+def _after_the_queue(events: Sequence[Event]) -> Sequence[Event]:
+    """What follows the `Queued` events, each of which tells of another number than the last."""
+    ahead = [event.ahead for event in events if isinstance(event, Queued)]
+    assert all(isinstance(event, Queued) for event in events[: len(ahead)])
+    assert all(count > 0 for count in ahead), "one whose turn it is does not wait"
+    assert all(one != next_ for one, next_ in pairwise(ahead))
+    return events[len(ahead) :]
+
+
+def _check_spans(deltas: Sequence[TextDelta]) -> None:
+    for delta in deltas:
+        assert len(delta.spans) == len(delta.kinds)
+        assert min(delta.spans, default=0) >= 0
+        assert sum(delta.spans) <= len(delta.text)
 
 
 def _check_pauses(events: Sequence[Event]) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import errno
+import json
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psutil
 import pytest
 import torch
 
@@ -20,7 +23,8 @@ from engine.config import LoadSettings
 from engine.convert import _BYTES_PER_WEIGHT, _packed, convert, origin_of
 from engine.converted import Origin, building, is_complete, read_weights
 from engine.families import architecture_of
-from engine.loading import Loaded, load
+from engine.loading import Loaded, _sizes, load
+from engine.memory_plan import plan
 from engine.protocol import MemoryLimitError, ModelError, RequestError
 from engine.quant import pack
 from engine.rotary import with_rotary
@@ -382,3 +386,74 @@ def test_the_origin_says_where_a_conversion_came_from(folder: Path, cache: Path)
     assert origin.source == str(folder)
     assert origin.digest == loaded.digest
     assert origin.folder_name == origin_of(folder, loaded.digest, NF4).folder_name
+
+
+# Less than usual
+
+
+def needed(arch_context: int, rows: int, folder: Path) -> int:
+    config = json.loads((folder / "config.json").read_text())
+    arch = architecture_of(config)
+    return plan(
+        _sizes(arch), quant="nf4", context_tokens=arch_context, rows=rows, available_bytes=0
+    ).total
+
+
+def test_as_many_rows_are_kept_as_there_is_memory_for(folder: Path, cache: Path) -> None:
+    loaded = load(folder, NF4, cache, quiet)
+    assert (loaded.rows, loaded.notice, loaded.context_tokens) == (4, "", 256)
+
+
+def test_a_context_asked_for_has_no_notice(folder: Path, cache: Path) -> None:
+    settings = msgspec.structs.replace(NF4, context_tokens=128)
+    loaded = load(folder, settings, cache, quiet)
+    assert (loaded.context_tokens, loaded.model.context_tokens, loaded.notice) == (128, 128, "")
+
+
+def limited(
+    monkeypatch: pytest.MonkeyPatch, path: Path, cache: Path, settings: LoadSettings, free: int
+) -> Loaded:
+    """Load on a machine with `free` bytes: the one number of the machine is what is replaced."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    return load(path, settings, cache, quiet)
+
+
+@pytest.fixture(scope="module")
+def long_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = random_model("qwen2", max_position_embeddings=1 << 15)
+    return save_folder(model, tmp_path_factory.mktemp("long") / "m")
+
+
+def test_without_memory_for_the_usual_context_a_shorter_one_is_taken_and_told(
+    long_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = needed(3000, 2, long_folder)
+    for _ in range(2):  # when it is converted, and when it is only read
+        loaded = limited(monkeypatch, long_folder, cache, NF4, free)
+        assert 3000 <= loaded.context_tokens < 3000 + 128
+        assert loaded.model.context_tokens == loaded.context_tokens
+        assert loaded.rows == 2
+        assert f"{loaded.context_tokens:,} tokens instead of 16,384" in loaded.notice
+
+
+def test_without_memory_for_the_context_asked_for_the_numbers_refuse(
+    long_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = msgspec.structs.replace(NF4, context_tokens=8192)
+    with pytest.raises(MemoryLimitError, match="2 × 8,192") as caught:
+        limited(monkeypatch, long_folder, cache, settings, needed(3000, 2, long_folder))
+    assert "--context 3" in caught.value.hint
+    assert contents(cache) == []
+
+
+def test_memory_that_runs_out_while_reading_is_told_in_numbers(folder: Path, cache: Path) -> None:
+    load(folder, NF4, cache, quiet)
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage == "reading":
+            torch.empty(1 << 50, dtype=torch.int8)
+
+    with pytest.raises(MemoryLimitError, match="of weights were read") as caught:
+        load(folder, NF4, cache, report)
+    assert caught.value.code == "out_of_memory"
+    assert "are free" in caught.value.message

@@ -3,19 +3,28 @@ longest context fits, and a refusal carries the numbers and a way out."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.memory_plan import (
     CONTEXT_STEP,
+    DEFAULT_ROWS,
     GIB,
+    LEAST_CONTEXT_TOKENS,
     PRESETS,
     Kernels,
+    MemoryPlan,
     ModelSizes,
     available_host_bytes,
     gib,
     plan,
+    plan_within,
     preset_of,
     weight_bytes,
 )
@@ -172,3 +181,66 @@ def test_the_machine_has_some_memory() -> None:
     assert 64 << 20 < available_host_bytes() < 1 << 50
     assert gib(3 * GIB // 2) == "1.50 GiB"
     assert gib(5 << 20) == "5 MiB"
+
+
+def within(context: int | None, available: int, *, least_rows: int = 2) -> MemoryPlan:
+    return plan_within(
+        SEVEN,
+        quant="nf4",
+        context_tokens=context,
+        least_rows=least_rows,
+        available_bytes=available,
+        kernels="cpu_packed",
+    )
+
+
+def needed(context: int, rows: int) -> int:
+    return plan(SEVEN, quant="nf4", context_tokens=context, rows=rows, available_bytes=0).total
+
+
+@pytest.mark.parametrize("context", [None, 8192])
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_as_many_conversations_are_kept_as_fit(context: int | None, rows: int) -> None:
+    just = needed(context or 16_384, rows)
+    made = within(context, just)
+    assert (made.rows, made.context_tokens, made.fits) == (rows, context or 16_384, True)
+    if rows > 2:
+        assert within(context, just - 1).rows == rows - 1
+
+
+def test_more_rows_than_usual_are_kept_when_asked_for() -> None:
+    assert within(1024, 64 * GIB, least_rows=9).rows == 9
+    assert within(1024, 64 * GIB).rows == DEFAULT_ROWS
+
+
+def test_a_context_that_was_not_asked_for_is_shortened_to_what_fits() -> None:
+    made = within(None, needed(5000, 2))
+    assert (made.rows, made.fits) == (2, True)
+    assert made.context_tokens == 5056  # whole steps
+    assert not within(made.context_tokens + CONTEXT_STEP, needed(5000, 2)).fits
+
+
+def test_one_that_was_asked_for_is_not() -> None:
+    made = within(8192, needed(5000, 2))
+    assert (made.context_tokens, made.fits) == (8192, False)
+    with pytest.raises(MemoryLimitError, match="2 × 8,192"):
+        made.require_fits()
+
+
+def test_nor_is_any_shortened_to_next_to_nothing() -> None:
+    short = within(None, needed(LEAST_CONTEXT_TOKENS - CONTEXT_STEP, 2))
+    assert not short.fits
+    assert within(None, needed(LEAST_CONTEXT_TOKENS, 2)).context_tokens == LEAST_CONTEXT_TOKENS
+
+
+def test_a_limit_of_the_address_space_counts() -> None:
+    program = (
+        "import resource, psutil; from engine.memory_plan import available_host_bytes as free\n"
+        "size = psutil.Process().memory_info().vms\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + (256 << 20),) * 2)\n"
+        "assert 128 << 20 < free() <= 256 << 20, free()"
+    )
+    root = str(Path(__file__).parents[2])
+    subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": root}, check=True
+    )

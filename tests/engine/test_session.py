@@ -23,6 +23,7 @@ from engine.protocol import (
     FillPrompt,
     Finished,
     GenerateRequest,
+    Priority,
     RequestError,
     RoundDone,
     RouteChoice,
@@ -252,9 +253,14 @@ def test_a_prompt_as_long_as_the_context_still_gets_a_token() -> None:
 
 def assert_unharmed(session: Session) -> None:
     """Every row is free and the next answers are those of a fresh session."""
-    rows = [session.slots.take([1, 2, 3])[0] for _ in range(session.slots.cache.rows)]
-    for row in rows:
-        session.slots.give_back(row, [])
+    slots = session.slots
+    kinds: tuple[Priority, Priority] = ("chat", "fill")
+    claims = [slots.take([1, 2, 3], None, kind) for kind in kinds if not slots.one_for_all]
+    while slots.can_take():
+        claims.append(slots.take([1, 2, 3]))
+    assert len(claims) == slots.cache.rows
+    for claim in claims:
+        slots.give_back(claim.row, [])
     assert text_of(answered(session, ask())) == text_of(answered(tiny_session(), ask()))
 
 
@@ -520,7 +526,7 @@ def test_a_session_of_any_context_has_costs(context: int, tmp_path: Path) -> Non
 def test_flat_costs_let_auto_speculate() -> None:
     """The other tests of `auto` would prove nothing if the controller never drafted."""
     session = tiny_session()
-    choice = session.start(ask()).lengths.choose({"copy": 5}, context_tokens=50, longest=9)
+    choice = session.start(ask()).drafting.lengths.choose({"copy": 5}, context_tokens=50, longest=9)
     assert isinstance(choice, Choice)
     assert (choice.route, choice.k >= 2) == ("copy", True)
     assert flat_costs().round_ratio(0, k=3, drafted_by_layers=False) < 1.2

@@ -101,6 +101,7 @@ def ask(
     priority: Priority = "chat",
     sampling: SamplingParams | None = None,
     earlier: tuple[str, ...] = (),
+    conversation: str | None = None,
 ) -> GenerateRequest:
     """A chat request; `earlier` are the turns before it, the user's first."""
     roles = ("user", "assistant")
@@ -116,6 +117,7 @@ def ask(
         priority=priority,
         route=route,
         k=k,
+        conversation=conversation,
     )
 
 
@@ -132,6 +134,7 @@ def fill(
         prompt=FillPrompt(prefix=prefix, suffix=suffix),
         sampling=sampling or SamplingParams(max_tokens=12),
         priority="fill",
+        client="editor",
     )
 
 

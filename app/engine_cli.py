@@ -1,0 +1,209 @@
+"""The commands `engine start`, `status`, `stop` and `logs`: the process that clients share.
+
+None but `start` ever starts one. What the process does is its own business; this shows it. Results
+go to stdout. Invariant: none of them counts as use of the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from app import instance, logs
+from app.client import RemoteEngine
+from app.download import readable
+from app.options import ModelOptions, given, with_groups
+from app.paths import user_paths
+from app.settings import MAX_MINUTES, user_settings
+from app.starting import Starter, wanted_by
+from app.stopping import stop_engine
+from app.wire import Startup
+from engine.protocol import EngineStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from app.paths import Paths
+
+FOLLOW_S = 0.3
+
+engine = typer.Typer(
+    name="engine",
+    help="Start, see or stop the process that holds the model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class EngineReport(Struct, frozen=True, kw_only=True):
+    """What `engine status --json` prints."""
+
+    running: bool
+    pid: int | None = None
+    socket: str | None = None
+    log: str
+    status: EngineStatus | None = None
+
+
+@engine.command("start")
+@with_groups
+def start(
+    idle_after: Annotated[
+        float | None,
+        typer.Option(
+            "--idle-after",
+            metavar="MIN",
+            min=0,
+            max=MAX_MINUTES,
+            help="End this long after the last client has left; 0 is never.",
+        ),
+    ] = None,
+    unload_after: Annotated[
+        float | None,
+        typer.Option(
+            "--unload-after",
+            metavar="MIN",
+            min=0,
+            max=MAX_MINUTES,
+            help="Let go of the model after this long without use; 0 is never.",
+        ),
+    ] = None,
+    model: ModelOptions = ModelOptions(),  # noqa: B008 - Typer's defaults are calls
+) -> None:
+    """Start the engine's process, which begins to load the model. Clients do so by themselves."""
+    minutes = {"idle_minutes": idle_after, "unload_minutes": unload_after}
+    daemon = {key: value for key, value in minutes.items() if value is not None}
+    settings = user_settings({"model": given(model), "daemon": daemon})
+    paths = user_paths()
+    starter = Starter(paths)
+    if instance.listening(starter.place):
+        typer.echo(f"an engine runs already ({_process(starter.place)}); its settings hold")
+        return
+    starter.start(Startup(wanted=wanted_by(settings, paths), daemon=settings.daemon))
+    typer.echo(f"started ({_process(starter.place)})")
+
+
+@engine.command("status")
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what the engine's process holds and does. It is not started by this, and not used."""
+    report = _report(user_paths())
+    if as_json:
+        typer.echo(msgspec.json.encode(report).decode())
+    elif report.status is None:
+        typer.echo("no engine is running")
+    else:
+        for name, value in _lines(report, report.status):
+            typer.echo(f"{name:<9}{value}")
+
+
+@engine.command("stop")
+def stop() -> None:
+    """End the engine's process; answers under way are cut off, what came of them is kept."""
+    typer.echo("the engine was stopped" if stop_engine(user_paths()) else "no engine is running")
+
+
+@engine.command("logs")
+def show_logs(
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", min=0, help="Lines from the end.")
+    ] = 50,
+) -> None:
+    """Print the end of the engine's log."""
+    file = user_paths().log_file()
+    if not file.exists():
+        typer.echo(f"there is no log yet at {file}", err=True)
+    seen = file.stat() if file.exists() else None
+    for line in logs.last_lines(file, lines, until=seen.st_size if seen else 0):
+        typer.echo(line)
+    if follow:
+        for added in _added(file, seen):
+            typer.echo(added, nl=False)
+
+
+def _report(paths: Paths) -> EngineReport:
+    place, log = instance.place_of(paths.runtime), str(paths.log_file())
+    if not instance.listening(place):
+        return EngineReport(running=False, log=log)
+    record = instance.read_record(place)
+    return EngineReport(
+        running=True,
+        pid=None if record is None else record.pid,
+        socket=None if place.socket is None else str(place.socket),
+        log=log,
+        status=asyncio.run(RemoteEngine(user_settings({}), paths, "status").status()),
+    )
+
+
+def _lines(report: EngineReport, status: EngineStatus) -> Iterator[tuple[str, str]]:
+    yield "state", _state(status)
+    made_of = [status.quant, status.device, "greedy text is exact" if status.exact else ""]
+    yield "model", f"{status.model} ({', '.join(part for part in made_of if part)})"
+    if status.context_limit:
+        yield "context", f"{status.context_limit:,} tokens{_fallback(status)}"
+    sizes = f"weights {readable(status.weight_bytes)}, cache {readable(status.cache_bytes)}"
+    yield "memory", f"{readable(status.memory_bytes)} in all; {sizes}"
+    if status.plain_tokens_per_s is not None:
+        yield "plain", f"{status.plain_tokens_per_s:.1f} tok/s without speculation"
+    counts = (("running", status.running), ("paused", status.paused), ("queued", status.queued))
+    yield "answers", ", ".join(f"{len(ids)} {word}" for word, ids in counts)
+    for held in status.held:
+        yield "held", f"{held.tokens:,} tokens of {held.conversation}"
+    if status.evictions:
+        yield "evicted", f"{status.evictions} conversations since the start"
+    yield "clients", str(status.clients)
+    if status.notice:
+        yield "notice", status.notice
+    yield "process", f"{report.pid} at {report.socket or 'the loopback'}"
+    yield "log", report.log
+
+
+def _state(status: EngineStatus) -> str:
+    if status.failure is not None:
+        return f"{status.state}: {status.failure.message}. {status.failure.hint}"
+    if status.load is None:
+        return status.state
+    share = f" {status.load.done / status.load.total:.0%}" if status.load.total else ""
+    return f"{status.state}: {status.load.stage}{share}"
+
+
+def _fallback(status: EngineStatus) -> str:
+    if status.fallback_tokens is None:
+        return ""
+    if not status.fallback_tokens:
+        return ", drafting is not expected to pay"
+    return f", drafting is expected to pay up to {status.fallback_tokens:,}"
+
+
+def _process(place: Any) -> str:
+    record = instance.read_record(place)
+    return "process unknown" if record is None else f"process {record.pid}"
+
+
+def _added(file: Path, seen: os.stat_result | None) -> Iterator[str]:
+    """What is written to a log after it was `seen`, across its rotations."""
+    position, identity = (seen.st_size, seen.st_ino) if seen else (0, None)
+    while True:
+        if file.exists():
+            found = file.stat()
+            if found.st_ino != identity or found.st_size < position:
+                identity, position = found.st_ino, 0
+            if found.st_size > position:
+                with file.open("rb") as log:
+                    log.seek(position)
+                    added = log.read()
+                position += len(added)
+                yield added.decode("utf-8", "replace")
+        time.sleep(FOLLOW_S)

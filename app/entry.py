@@ -1,0 +1,74 @@
+"""Where the program begins: straight into the chat where that is plainly meant, else to `cli`.
+
+The command line's own machinery takes longer to import than the chat has for its first paint. So
+the few forms that only start the chat are told here, and everything else (options to be checked,
+commands, help, a wrong word) goes to `cli`, which knows them all, these forms too. Invariant: what
+is told here means the same there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from engine.protocol import EngineError
+
+COMPLETION = "_SSPEC_ASSIST_COMPLETE"
+"""Set by a shell that asks what may follow."""
+
+
+class ChatWish(Struct, frozen=True, kw_only=True):
+    """A chat that was asked for."""
+
+    model: str | None = None
+    resume: bool = False
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    wish = chat_wish(sys.argv[1:])
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if wish is None or not at_terminal or COMPLETION in os.environ:
+        from app.cli import main as run_command
+
+        run_command()
+        return
+    try:
+        sys.exit(start_chat(wish))
+    except EngineError as error:
+        sys.stderr.write(f"sspec-assist: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def chat_wish(arguments: Sequence[str]) -> ChatWish | None:
+    """The chat that the arguments ask for, or None where `cli` has to look at them."""
+    wish = ChatWish()
+    left = list(arguments)
+    while left:
+        option = left.pop(0)
+        name, equals, value = option.partition("=")
+        if option == "--resume":
+            wish = ChatWish(model=wish.model, resume=True)
+        elif name == "--model" and equals and value:
+            wish = ChatWish(model=value, resume=wish.resume)
+        elif option in ("--model", "-m") and left and not left[0].startswith("-"):
+            wish = ChatWish(model=left.pop(0), resume=wish.resume)
+        else:
+            return None
+    return wish
+
+
+def start_chat(wish: ChatWish) -> int:
+    """Run the chat and return the exit code. Raises `EngineError` where it can't begin."""
+    from app import logs
+    from app.chat import run_chat
+    from app.settings import user_settings
+
+    logs.configure(verbose=False)
+    options = {"model": {"model": wish.model}} if wish.model is not None else {}
+    return run_chat(user_settings(options), resume=wish.resume)

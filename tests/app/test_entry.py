@@ -1,0 +1,76 @@
+"""What goes straight into the chat, and what the command line has to look at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import completion
+from app.entry import COMPLETION, ChatWish, chat_wish
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wish"),
+    [
+        ([], ChatWish()),
+        (["--resume"], ChatWish(resume=True)),
+        (["--model", "x"], ChatWish(model="x")),
+        (["-m", "./folder", "--resume"], ChatWish(model="./folder", resume=True)),
+        (["--model=x=y"], ChatWish(model="x=y")),
+        (["--model", "a", "--model", "b"], ChatWish(model="b")),
+    ],
+)
+def test_what_plainly_means_the_chat(arguments: list[str], wish: ChatWish) -> None:
+    assert chat_wish(arguments) == wish
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ask"],
+        ["--help"],
+        ["--version"],
+        ["--model"],
+        ["--model="],
+        ["--model", "--resume"],
+        ["--resume", "ask"],
+        ["--quant", "int8"],
+        ["--modle", "x"],
+        ["x"],
+    ],
+)
+def test_everything_else_is_left_to_the_command_line(arguments: list[str]) -> None:
+    assert chat_wish(arguments) is None
+
+
+def test_the_shell_s_question_is_known_by_the_same_name() -> None:
+    assert completion.VARIABLE == COMPLETION
+
+
+def test_without_a_terminal_it_says_how_to_begin() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from app.entry import main; main()"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "sspec-assist ask" in done.stdout
+
+
+def test_the_way_to_the_chat_loads_no_command_line() -> None:
+    probe = (
+        "import sys, app.entry, app.chat, app.settings, app.logs, tui.chat_app; "
+        "print(*[name for name in ('typer', 'pydantic', 'httpx', 'app.cli') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

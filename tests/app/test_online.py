@@ -1,0 +1,129 @@
+"""What a command does before it asks the shared engine: wait, show, switch, or say what differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client import RemoteEngine
+from app.load_attempt import Opened
+from app.online import until_ready
+from app.settings import DaemonSettings, ModelSettings, Settings
+from app.wire import Startup, Wanted
+from engine.protocol import EngineError, ModelError
+from tests.app.remote_engine import PacedEngine, Served
+
+DEFAULT = ModelSettings().model
+
+
+class Shop(Served):
+    """A daemon whose models are named, and may be broken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.opened: list[str] = []
+        super().__init__(folder, self.open, Startup(daemon=DaemonSettings(idle_minutes=0)))
+
+    def open(self, wanted: Wanted, report: object) -> Opened:
+        name = wanted.model.model
+        self.opened.append(name)
+        report("reading", 1, 2)  # type: ignore[operator]
+        if name == "broken/model":
+            raise ModelError("broken", "the file is damaged", "Fetch it again.")
+        return Opened(engine=PacedEngine(name))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    served = Shop(tmp_path)
+    yield served
+    served.close()
+
+
+def settings_of(model: str, origin: str = "the command line") -> Settings:
+    return Settings(model=ModelSettings(model=model), origins={"model.model": origin})
+
+
+async def get_ready(shop: Shop, settings: Settings) -> tuple[RemoteEngine, list[str]]:
+    engine, stages = shop.client(settings), list[str]()
+    async with asyncio.timeout(10):
+        await until_ready(engine, settings, lambda stage, done, total: stages.append(stage))
+    return engine, stages
+
+
+def test_it_waits_for_the_load_and_shows_its_stages(shop: Shop) -> None:
+    asyncio.run(get_ready(shop, Settings()))
+    assert shop.opened == [DEFAULT]
+    _, stages = asyncio.run(get_ready(shop, Settings()))
+    assert stages == []
+    assert shop.opened == [DEFAULT]
+
+
+def test_alone_a_command_gets_the_model_it_names(shop: Shop) -> None:
+    async def main() -> None:
+        engine, stages = await get_ready(shop, settings_of("other/model"))
+        assert (await engine.status()).model == "other/model"
+        assert engine.difference() == ""
+        assert "reading" in stages
+
+    asyncio.run(main())
+    assert shop.opened[-1] == "other/model"
+
+
+@pytest.mark.parametrize("origin", ["the command line", "/home/me/config.toml"])
+def test_what_others_use_is_not_taken_from_them(shop: Shop, origin: str) -> None:
+    async def main() -> None:
+        async with shop.client().watch() as statuses:
+            async for status in statuses:
+                if status.state == "ready":
+                    break
+            engine, _ = await get_ready(shop, settings_of("other/model", origin))
+            assert (await engine.status()).model == DEFAULT
+            assert engine.difference() == f"model {DEFAULT} (asked for: other/model)"
+
+    asyncio.run(main())
+    assert shop.opened == [DEFAULT]
+
+
+def test_a_file_s_setting_alone_changes_no_running_engine(shop: Shop) -> None:
+    async def main() -> None:
+        await get_ready(shop, Settings())
+        engine, _ = await get_ready(shop, settings_of("other/model", "/home/me/config.toml"))
+        assert "other/model" in engine.difference()
+
+    asyncio.run(main())
+    assert shop.opened == [DEFAULT]
+
+
+def test_a_model_that_fails_is_the_command_s_error_and_the_next_may_have_another(
+    shop: Shop,
+) -> None:
+    async def main() -> None:
+        with pytest.raises(ModelError, match="damaged"):
+            await get_ready(shop, settings_of("broken/model"))
+        engine, _ = await get_ready(shop, settings_of("other/model"))
+        assert (await engine.status()).model == "other/model"
+
+    asyncio.run(main())
+
+
+def test_a_failure_of_before_is_tried_again(shop: Shop) -> None:
+    async def main() -> None:
+        for _ in range(2):
+            with pytest.raises(ModelError, match="damaged"):
+                await get_ready(shop, settings_of("broken/model"))
+
+    asyncio.run(main())
+    assert shop.opened.count("broken/model") == 2
+
+
+def test_a_name_that_nobody_knows_changes_nothing(shop: Shop) -> None:
+    async def main() -> None:
+        await get_ready(shop, Settings())
+        with pytest.raises(EngineError, match="no model called"):
+            await get_ready(shop, settings_of("nonsense"))
+        assert (await shop.client().status()).model == DEFAULT
+
+    asyncio.run(main())

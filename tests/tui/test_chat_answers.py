@@ -1,0 +1,336 @@
+"""Questions and answers: asked, stopped, asked again, gone on with, branched, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from engine.protocol import (
+    ChatPrompt,
+    Event,
+    Failed,
+    GenerateRequest,
+    SamplingParams,
+    Turn,
+)
+from tests.fakes import STATUS, ScriptedEngine, answer_script, round_of
+from tests.tui.chat_harness import ask, chat, on_loop, running, said, screen_of, send, until
+from tui.ledger import LedgerScreen
+from tui.meter_state import MeterState, begin, observe
+from tui.settings import LiveSettings
+
+ROUNDS = [round_of(drafted=4, accepted=3), round_of(drafted=4, accepted=1)]
+LOST = Failed(code="engine_lost", message="the engine's process was lost", hint="Ask again.")
+
+
+def turns_of(request: GenerateRequest) -> list[tuple[str, str]]:
+    assert isinstance(request.prompt, ChatPrompt)
+    return [(turn.role, turn.content) for turn in request.prompt.turns]
+
+
+@on_loop
+async def test_a_question_is_answered_kept_and_goes_along_with_the_next(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three", ROUNDS))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "first [red]x[/red]")
+        await ask(pilot, "second")
+        talk = screen_of(pilot).asking.talk
+        kept = [(m.role, m.content, m.state) for m in talk.thread()]
+        assert said(pilot) == [(role, content) for role, content, _ in kept]
+    assert kept == [
+        ("user", "first [red]x[/red]", "whole"),
+        ("assistant", "one two three", "whole"),
+        ("user", "second", "whole"),
+        ("assistant", "one two three", "whole"),
+    ]
+    assert turns_of(engine.requests[1]) == [(role, content) for role, content, _ in kept[:3]]
+
+
+@on_loop
+async def test_what_the_meter_shows_is_the_fold_of_the_stream(tmp_path: Path) -> None:
+    events = answer_script("one two three four five six", ROUNDS)
+    async with running(chat(ScriptedEngine(events), tmp_path)) as pilot:
+        await ask(pilot, "count")
+        shown = screen_of(pilot).asking.meter
+    folded = begin(MeterState())
+    for event in events:
+        folded = observe(folded, event)
+    assert replace(shown, status=None) == folded
+
+
+@on_loop
+async def test_escape_stops_and_what_came_is_kept(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three four"), hold_after=3)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen_of(pilot).asking.running)
+        answer = screen_of(pilot).asking.talk.thread()[-1]
+        notices = [text for kind, text in said(pilot) if kind == "information"]
+    assert (answer.content, answer.state) == ("one ", "partial")
+    assert engine.cancelled == [engine.requests[0].id]
+    assert notices == ["stopped · /continue goes on, /regenerate answers again"]
+
+
+@on_loop
+async def test_a_stopped_answer_is_gone_on_with_in_the_same_message(tmp_path: Path) -> None:
+    def script(request: GenerateRequest) -> Sequence[Event]:
+        begun = turns_of(request)[-1][0] == "assistant"
+        return answer_script("three four" if begun else "one two nothing")
+
+    engine = ScriptedEngine(script, hold_after=5)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen_of(pilot).asking.running)
+        engine._hold_after = None
+        await ask(pilot, "/continue")
+        thread = screen_of(pilot).asking.talk.thread()
+        shown = [text for kind, text in said(pilot) if kind == "assistant"]
+    assert [(m.content, m.state) for m in thread] == [
+        ("count", "whole"),
+        ("one two three four", "whole"),
+    ]
+    assert turns_of(engine.requests[1]) == [("user", "count"), ("assistant", "one two ")]
+    assert shown == ["one two three four"]
+
+
+@on_loop
+async def test_an_answer_made_again_stands_beside_the_first(tmp_path: Path) -> None:
+    texts = iter(["first", "second"])
+    engine = ScriptedEngine(lambda _: answer_script(next(texts)))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "say")
+        await ask(pilot, "/regenerate")
+        assert said(pilot) == [("user", "say"), ("assistant", "second")]
+        await pilot.press("f9")
+        await until(pilot, lambda: ("assistant", "first") in said(pilot))
+        assert said(pilot) == [("user", "say"), ("assistant", "first")]
+    assert engine.requests[0].prompt == engine.requests[1].prompt
+
+
+@on_loop
+async def test_an_edited_question_begins_a_branch(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        screen = screen_of(pilot)
+        screen.transcript.focus()
+        await pilot.press("up", "up")
+        await pilot.press("e")
+        await until(pilot, lambda: screen.prompt.text == "two")
+        assert said(pilot) == [("user", "one"), ("assistant", "yes")]
+        await ask(pilot, "two, said better")
+        first = screen.asking.talk.thread()[0]
+        branches = screen.asking.talk.history.children(screen.asking.talk.thread()[1].id)
+    assert first.content == "one"
+    assert [message.content for message in branches] == ["two", "two, said better"]
+    assert turns_of(engine.requests[2])[-1] == ("user", "two, said better")
+
+
+@on_loop
+async def test_going_on_from_an_earlier_answer_leaves_the_later_ones_out(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        screen = screen_of(pilot)
+        screen.transcript.focus()
+        await pilot.press("up", "up", "up", "b")
+        await until(pilot, lambda: screen.transcript.entries[-1].kind == "information")
+        await ask(pilot, "three")
+    assert turns_of(engine.requests[2]) == [
+        ("user", "one"),
+        ("assistant", "yes"),
+        ("user", "three"),
+    ]
+
+
+@on_loop
+async def test_the_interrupt_key_clears_then_stops_then_leaves(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three four"), hold_after=3)
+    app = chat(engine, tmp_path)
+    async with running(app) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        screen = screen_of(pilot)
+        screen.prompt.load("half a thought")
+        await pilot.press("ctrl+c")
+        assert not screen.prompt.has_text
+        assert screen.asking.running
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: not screen.asking.running)
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert app.is_running
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_code == 0
+
+
+@on_loop
+async def test_selected_text_is_copied_before_anything_else(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        screen = screen_of(pilot)
+        screen.prompt.load("copy me")
+        await pilot.press("shift+home")
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: bool(pilot.app._notifications))
+        told = [one.message for one in pilot.app._notifications]
+        assert screen.prompt.text == "copy me"
+        assert len(told) == 1
+        assert "7 characters" in told[0]
+        assert not screen.prompt.selected_text
+
+
+@on_loop
+async def test_a_question_sent_during_an_answer_waits_in_sight(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three four"), hold_after=3)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await send(pilot, "and then?")
+        screen = screen_of(pilot)
+        assert str(screen.line.content) == "1 question waits"
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen.asking.running)
+        assert screen.prompt.text == "and then?"
+        assert not screen.line.has_class("-shown")
+
+
+@on_loop
+async def test_the_last_answer_is_checked_by_a_plain_run(tmp_path: Path) -> None:
+    def script(request: GenerateRequest) -> Sequence[Event]:
+        plain = request.route == "plain"
+        return answer_script("one two three" if plain else texts.pop(0))
+
+    texts = ["one two three", "one two four"]
+    engine = ScriptedEngine(script)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "count")
+        await ask(pilot, "/check")
+        await ask(pilot, "/regenerate")
+        await ask(pilot, "/check")
+        notices = [(kind, text) for kind, text in said(pilot) if text.startswith("check:")]
+        thread = screen_of(pilot).asking.talk.thread()
+    assert engine.requests[1] == replace(
+        engine.requests[0], id=engine.requests[1].id, route="plain"
+    )
+    assert [kind for kind, _ in notices] == ["information", "warning"]
+    assert notices[1][1] == (
+        "check: differs first at character 9, line 1: the answer has 'four', plain decoding 'three'"
+    )
+    assert len(thread) == 2
+
+
+@on_loop
+async def test_a_sampled_answer_is_not_checked(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one"))
+    settings = LiveSettings(sampling=SamplingParams(temperature=0.7))
+    async with running(chat(engine, tmp_path, settings=settings)) as pilot:
+        await ask(pilot, "count")
+        await ask(pilot, "/check")
+        kind, text = said(pilot)[-1]
+    assert kind == "error"
+    assert "sampled at temperature 0.7" in text
+    assert len(engine.requests) == 1
+
+
+@on_loop
+async def test_a_lost_engine_is_told_and_the_answer_gone_on_with(tmp_path: Path) -> None:
+    def script(request: GenerateRequest) -> Sequence[Event]:
+        begun = turns_of(request)[-1][0] == "assistant"
+        return answer_script("two") if begun else [*answer_script("one two")[:3], LOST]
+
+    engine = ScriptedEngine(script)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "count")
+        screen = screen_of(pilot)
+        answer = screen.asking.talk.thread()[-1]
+        assert (answer.content, answer.state) == ("one ", "failed")
+        assert ("error", "the engine's process was lost. Ask again.") in said(pilot)
+        engine.statuses.put_nowait(replace(STATUS, state="failed", failure=LOST))
+        engine.statuses.put_nowait(replace(STATUS, state="asleep"))
+        await until(pilot, lambda: engine.models == ["scripted"])
+        engine.statuses.put_nowait(STATUS)
+        back = "The engine is back. /continue goes on from the text so far."
+        await until(pilot, lambda: ("information", back) in said(pilot))
+        await ask(pilot, "/continue")
+        assert screen.asking.talk.thread()[-1].content == "one two"
+
+
+@on_loop
+async def test_a_prompt_that_is_too_long_is_sent_only_as_the_user_chose(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("y" * 1200), status=replace(STATUS, context_limit=600))
+    settings = LiveSettings(sampling=SamplingParams(max_tokens=100))
+    async with running(chat(engine, tmp_path, settings=settings)) as pilot:
+        await ask(pilot, "x" * 800)
+        await send_over(pilot, "z" * 800)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, LedgerScreen))
+        assert screen_of(pilot).prompt.text == "z" * 800
+        assert len(engine.requests) == 1
+        await send_over(pilot, "z" * 800)
+        await pilot.press("o", "s")
+        await until(pilot, lambda: len(engine.requests) == 2)
+        await until(pilot, lambda: not screen_of(pilot).asking.running)
+        notices = [text for kind, text in said(pilot) if kind == "information"]
+    assert turns_of(engine.requests[1]) == [("user", "z" * 800)]
+    assert notices == ["Left out of what the model sees: 2 messages, 0 files."]
+
+
+async def send_over(pilot, text: str) -> None:  # type: ignore[no-untyped-def]
+    screen_of(pilot).prompt.load(text)
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, LedgerScreen))
+
+
+@on_loop
+async def test_the_keys_steer_the_running_answer_and_the_next(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three"), hold_after=3)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await pilot.press("f7")
+        await until(pilot, lambda: len(engine.steered) == 1)
+        await pilot.press("f7", "f6", "f6", "f5")
+        await until(pilot, lambda: len(engine.steered) == 5)
+        running_id = engine.requests[0].id
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen_of(pilot).asking.running)
+        await send(pilot, "again")
+        await until(pilot, lambda: len(engine.requests) == 2)
+    assert {request for request, _ in engine.steered} == {running_id}
+    assert [(s.route, s.k) for _, s in engine.steered] == [
+        ("plain", None),
+        ("auto", None),
+        ("auto", 1),
+        ("auto", 2),
+        ("plain", 2),
+    ]
+    assert (engine.requests[1].route, engine.requests[1].k) == ("plain", 2)
+
+
+@on_loop
+async def test_files_of_earlier_questions_stay_where_they_were_quoted(tmp_path: Path) -> None:
+    from engine.chat_template import turns_with_snippets
+
+    engine = ScriptedEngine(answer_script("yes"))
+    app = chat(engine, tmp_path)
+    (tmp_path / "work" / "a.py").write_text("x = '```'\n")
+    async with running(app) as pilot:
+        await ask(pilot, "look at @a.py please")
+        await ask(pilot, "and now?")
+    first, second = (request.prompt for request in engine.requests)
+    assert isinstance(first, ChatPrompt)
+    assert isinstance(second, ChatPrompt)
+    assert [snippet.path for snippet in first.snippets] == ["a.py"]
+    seen_before = turns_with_snippets(first)
+    assert turns_with_snippets(second)[: len(seen_before)] == seen_before
+    assert second.turns[-1] == Turn(role="user", content="and now?")

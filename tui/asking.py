@@ -1,0 +1,234 @@
+"""Questions and answers of one window: what waits, what runs, what comes next.
+
+Owns the answer under way (or the check of one) and the questions that wait for it. It is the
+screen's right hand: all of it runs on the event loop and talks to widgets through the screen. It
+must not know how a request travels.
+
+Invariant: at most one stream runs at a time; a question that was sent is asked, waits in sight, or
+is back in the input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from engine.protocol import EngineError, EngineStatus, RequestError
+from tui import endings, fitting
+from tui.answer_record import AnswerRecord
+from tui.checking import Checked
+from tui.conversation import Asked, Talk
+from tui.meter_state import MeterState, begin, new_conversation, with_status
+from tui.provenance import Provenance
+from tui.stream import AnswerStream
+
+if TYPE_CHECKING:
+    from engine.protocol import PromptCost, Snippet, Steering
+    from tui.chat_parts import ChatParts
+    from tui.fitting import Question
+    from tui.history import Message
+    from tui.messages import AnswerOver, AnswerProgress
+
+SPARE_TOKENS = 4
+"""A check runs this far beyond a stopped answer, whose last characters may have been held back."""
+
+
+class Asking:
+    """The talk of one window with the engine."""
+
+    def __init__(self, screen: ChatParts, talk: Talk) -> None:
+        self.talk = talk
+        self.meter = MeterState()
+        self.status: EngineStatus | None = None
+        self.waiting: list[Question] = []
+        self.lost: int | None = None
+        """The answer that broke off when the engine was lost."""
+        self._screen = screen
+        self._stream: AnswerStream | None = None
+        self._check: Checked | None = None
+        self._sending = False
+
+    @property
+    def running(self) -> bool:
+        """Whether an answer or a check is under way."""
+        return self._stream is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine has its model in memory."""
+        return self.status is not None and self.status.state == "ready"
+
+    async def send(self, question: Question) -> None:
+        """Ask, now or when what is in the way is over."""
+        if self.running or self._sending or not self.ready:
+            self.waiting.append(question)
+            self._screen.opening.wake()
+        else:
+            await self._send(question)
+        self._screen.show_line()
+
+    async def send_waiting(self) -> None:
+        """Ask the first question that waits, if nothing is in its way any more."""
+        if self.waiting and self.ready and not self.running and not self._sending:
+            await self._send(self.waiting.pop(0))
+            self._screen.show_line()
+
+    def take_back(self) -> None:
+        """Put what waits back into the input, in front of what is being typed."""
+        if not self.waiting:
+            return
+        prompt, waiting = self._screen.prompt, self.waiting
+        self.waiting = []
+        texts = [question.text for question in waiting] + [prompt.text]
+        snippets = [snippet for question in waiting for snippet in question.snippets]
+        prompt.load("\n\n".join(text for text in texts if text), tuple(snippets))
+        self._screen.show_line()
+
+    async def _send(self, question: Question) -> None:
+        self._sending = True
+        try:
+            fitted = await fitting.fitted(self._screen, question)
+            if fitted is None:
+                self._screen.prompt.load(question.text, question.snippets)
+                return
+            asked = await asyncio.to_thread(self.talk.ask, fitted.text, fitted.snippets)
+            await self._screen.transcript.add_user(asked.question, fitted.text, fitted.snippets)
+            await self.begin(asked)
+        except EngineError as error:
+            self._screen.tell(error)
+            self._screen.prompt.load(question.text, question.snippets)
+        finally:
+            self._sending = False
+
+    async def begin(self, asked: Asked) -> None:
+        """Start the stream of an answer."""
+        self.lost = None
+        await self._screen.begin_answer(asked.answer)
+        self._start(asked, AnswerRecord(self.talk.history, asked))
+
+    async def again(self, message: Message) -> None:
+        """Answer a question once more, beside the answer it has."""
+        self.refuse_while_running()
+        asked = await asyncio.to_thread(self.talk.answer_again, message)
+        await self._screen.show_thread()
+        await self.begin(asked)
+
+    async def go_on(self, message: Message) -> None:
+        """Continue an answer that was stopped, cut, or lost."""
+        self.refuse_while_running()
+        asked = await asyncio.to_thread(self.talk.go_on, message)
+        await self._screen.show_thread()
+        await self.begin(asked)
+
+    async def check(self, message: Message) -> None:
+        """Run an answer's request again without drafting, to compare. Raises `EngineError`."""
+        self.refuse_while_running()
+        request = self.talk.plainly(message.id)
+        asked = self.talk.asked[message.id]
+        given = message.content[len(asked.head) :]
+        if not given:
+            raise RequestError("not_checkable", "that answer has no text", "Ask for it again.")
+        whole = message.state == "whole"
+        if not whole:
+            tokens = tokens_of(message.kinds) - tokens_of(asked.head_kinds) + SPARE_TOKENS
+            request = replace(request, sampling=replace(request.sampling, max_tokens=tokens))
+        self._check = Checked(text=given, whole=whole)
+        self._screen.note("check: answering again without drafts …")
+        self._start(replace(asked, request=request, head="", head_kinds=b""), None)
+
+    def stop(self) -> bool:
+        """Stop what runs, keeping what came; False if nothing does."""
+        if self._stream is None:
+            return False
+        self._stream.cancel()
+        return True
+
+    async def stopped(self) -> None:
+        """Stop what runs and wait until what came is kept."""
+        if self._stream is not None:
+            await self._stream.stopped()
+
+    async def steer(self, steering: Steering) -> None:
+        """Draft differently, the running answer included."""
+        self.talk.steering = steering
+        if self._stream is not None and self._check is None:
+            await self._stream.steer(steering)
+
+    async def progress(self, event: AnswerProgress) -> None:
+        """Show what came."""
+        if self._check is None:
+            await self._screen.append(event.deltas)
+        self._show(event.meter)
+
+    async def over(self, event: AnswerOver) -> None:
+        """Settle an answer that ended, and ask what waits."""
+        self._stream = None
+        self._show(event.meter)
+        outcome = event.outcome
+        if self._check is not None:
+            checked, self._check = self._check, None
+            exact = self.status is not None and self.status.exact
+            self._screen.note(*endings.of_check(checked, outcome, exact=exact))
+        else:
+            await self._screen.finish(outcome.text)
+            if outcome.failed is not None and outcome.failed.code == "engine_lost":
+                self.lost = event.answer
+            for sentence, kind in endings.of_answer(outcome, self.talk.sampling.max_tokens):
+                self._screen.note(sentence, kind)
+        if outcome.finished is None or outcome.finished.reason == "cancelled":
+            self.take_back()
+
+    def status_changed(self, status: EngineStatus) -> None:
+        """Take over what the engine says of itself."""
+        self.status = status
+        self.talk.model = status.model
+        self._show(self.meter)
+
+    def engine_back(self) -> bool:
+        """A lost engine has its model again; True if an answer broke off then and can go on."""
+        if self.meter.phase == "failed":
+            self._show(replace(self.meter, phase="over", failure=None))
+        return self.lost is not None
+
+    def new(self) -> None:
+        """Begin a new conversation."""
+        self.refuse_while_running()
+        self.talk.new()
+        self.forget_context()
+
+    def forget_context(self) -> None:
+        """Another conversation is open: what is known of the context was the other's."""
+        self._show(new_conversation(self.meter))
+
+    async def cost_of(self, text: str, snippets: tuple[Snippet, ...]) -> PromptCost:
+        """What a question would take of the context. Raises `EngineError`."""
+        if not self.ready:
+            raise RequestError("not_ready", "the model is not in memory yet", "Wait a moment.")
+        return await self._screen.opening.engine.measure(self.talk.prompt_with(text, snippets))
+
+    def _start(self, asked: Asked, record: AnswerRecord | None) -> None:
+        self._show(begin(self.meter))
+        self._stream = AnswerStream(
+            self._screen.opening.engine,
+            asked.request,
+            record or AnswerRecord(None, asked),
+            self._screen.post_message,
+            self.meter,
+        )
+        self._stream.start()
+
+    def _show(self, meter: MeterState) -> None:
+        self.meter = with_status(meter, self.status) if self.status is not None else meter
+        self._screen.show_meter(self.meter)
+
+    def refuse_while_running(self) -> None:
+        """Raises `RequestError` while an answer is under way."""
+        if self.running or self._sending:
+            raise RequestError("busy", "an answer is under way", "Esc stops it.")
+
+
+def tokens_of(kinds: bytes) -> int:
+    """Tokens that an answer's record tells of."""
+    return Provenance.decode(kinds).counts.total()
