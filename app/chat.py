@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.settings_watch import Tell
     from engine.protocol import ModelInfo, SharedEngine
     from tui.chat_app import ChatStart
+    from tui.editor_statistics import EditorStatistics
     from tui.history import History
 
 
@@ -80,6 +81,7 @@ def chat_start(settings: Settings, paths: Paths, history: History, *, resume: bo
         models=lambda: known_models(paths),
         root=Path.cwd(),
         watch_settings=watch,
+        editor_statistics=lambda: counted_in_editors(paths),
         resume=resume,
     )
 
@@ -103,6 +105,13 @@ def known_models(paths: Paths) -> tuple[ModelInfo, ...]:
         )
         for model in model_store.listing(paths)
     )
+
+
+def counted_in_editors(paths: Paths) -> EditorStatistics:
+    """What language servers have counted of completions so far. Raises `EngineError`."""
+    from app.editor_stats import completions_file, read_summary
+
+    return read_summary(completions_file(paths))
 
 
 def _log_to_stderr() -> None:

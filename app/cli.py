@@ -40,6 +40,7 @@ from app.options import (
 )
 from app.sentence_group import SentenceGroup
 from app.settings import Settings, user_settings
+from app.stats_cli import stats_command
 from engine.protocol import RequestError
 
 EXIT_CODES = {
@@ -96,8 +97,7 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     model: ModelOptions = ModelOptions(),
 ) -> None:
-    """Coding help on your own machine. Without a command the chat starts; it takes the model
-    options of `ask` as well."""
+    """Coding help on your own machine. Without a command the chat starts."""
     if version:
         typer.echo(importlib.metadata.version("sspec-assist"))
         raise typer.Exit
@@ -216,8 +216,31 @@ def bench(
     measure.run_bench(session, cases, sys.stdout, repeats=repeats, sampling=drawn, as_json=as_json)
 
 
+@cli.command("lsp", epilog=_EPILOG, short_help="Complete code in an editor.")
+@with_groups
+def language_server(
+    model: ModelOptions = ModelOptions(),
+    stdio: Annotated[bool, typer.Option("--stdio", hidden=True)] = True,
+    client: Annotated[int | None, typer.Option("--clientProcessId", hidden=True)] = None,
+) -> None:
+    """Complete code in an editor, which starts this and talks to it over stdin and stdout.
+
+    It speaks the language server protocol and shares the engine of the chat. What to write into
+    the editor's own settings is in the README.
+    """
+    from app.editor import run_lsp
+
+    logs.configure(verbose=model.verbose)
+    # The last two are what some editors' libraries add of themselves; there is no other way.
+    del stdio, client
+    run_lsp(lambda: _settings(model))
+
+
 cli.command("doctor", epilog=_EPILOG, short_help="Examine machine, model and memory.")(
     doctor_command
+)
+cli.command("stats", epilog=_EPILOG, short_help="Show how completions in editors have done.")(
+    stats_command
 )
 cli.command("completion", short_help="Print a completion script for your shell.")(
     completion_command

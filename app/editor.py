@@ -8,6 +8,7 @@ within a second after the editor is.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import sys
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lsp.server import Host, Parts
 
 
-def run_lsp(settings: Callable[[], Settings], version: str) -> NoReturn:
+def run_lsp(settings: Callable[[], Settings]) -> NoReturn:
     """Serve the editor at the other end of stdin and stdout, then end the process.
 
     `settings` is called once the editor is greeted: a mistake in them is told in the editor, which
@@ -32,13 +33,21 @@ def run_lsp(settings: Callable[[], Settings], version: str) -> NoReturn:
     output = own_output()
     logging.getLogger("pygls").setLevel(logging.ERROR)
     try:
-        code = serve(sys.stdin.buffer, output, lambda host: build(host, settings()), version)
+        code = serve(sys.stdin.buffer, output, lambda host: build(host, settings()), version())
     except KeyboardInterrupt:
         code = 130
     except Exception:
         logging.getLogger(__name__).exception("the language server failed")
         code = 1
     end(code)
+
+
+def version() -> str:
+    """Of the installed package; `unknown` where it runs without being installed."""
+    try:
+        return importlib.metadata.version("sspec-assist")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def own_output() -> BinaryIO:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from engine.protocol import ModelInfo, SharedEngine
+    from tui.editor_statistics import EditorStatistics
     from tui.history import History
     from tui.messages import SettingsChanged
     from tui.settings import LiveSettings
@@ -52,6 +53,8 @@ class ChatStart:
         None
     )
     """Begins to watch the settings file and gives back how to end it."""
+    editor_statistics: Callable[[], EditorStatistics | None] = lambda: None
+    """What was counted of completions in editors; reads the disk, so it is called in a thread."""
     resume: bool = False
     """Begin with the list of kept conversations."""
 

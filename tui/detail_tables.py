@@ -1,4 +1,5 @@
-"""The tables of the details panel: acceptance by position, decisions, totals, the engine.
+"""The tables of the details panel: acceptance by position, decisions, totals, the engine,
+completions in editors.
 
 Owns their rows and wording, each as lines with its heading first. It must not know their place on
 the screen. Invariant: a number that was not measured is `–`, and every denominator is said.
@@ -6,7 +7,8 @@ the screen. Invariant: a number that was not measured is `–`, and every denomi
 
 from __future__ import annotations
 
-from tui import gauges
+from tui import editor_statistics, gauges
+from tui.editor_statistics import EditorStatistics
 from tui.meter_counts import Decision, Totals
 from tui.meter_pieces import ACCENT, GOOD, QUIET, VALUE, Line
 from tui.meter_state import MeterState
@@ -105,6 +107,18 @@ def _numbers(sums: Totals, times_plain: float | None, answers: int) -> list[tupl
         ("reading prompts", _took(sums.prefill_ms)),
         ("decoding", _took(sums.decode_ms)),
         ("paused", _took(sums.paused_ms) if sums.pauses else "never"),
+    ]
+
+
+def editor(counted: EditorStatistics | None) -> list[Line]:
+    """How completions in editors have done; nothing while nothing is known of them."""
+    if counted is None or counted.is_empty:
+        return []
+    told = editor_statistics.rows(counted)
+    since = "so far" if counted.days is None else f"of the last {counted.days} days"
+    return [
+        (("completions in editors", VALUE), (f"  {since}", QUIET)),
+        *(((label.ljust(11), QUIET), (text, "")) for label, text in told),
     ]
 
 

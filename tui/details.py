@@ -1,8 +1,9 @@
 """The details panel: where the speculation's time and tokens go.
 
 Owns the panel's sections and their layout: acceptance by position, time of the last rounds, the
-arbiter's last decisions, totals. The numbers are those of `MeterState`; it must not know events,
-the engine or a clock, and draws when it is shown something new.
+arbiter's last decisions, totals, and what was counted in editors. The numbers are those of
+`MeterState` and `EditorStatistics`; it must not know events, the engine or a clock, and draws when
+it is shown something new.
 
 Invariant: a section without data says so in one line, no text is cut, and what a column or a row
 stands for is said above it.
@@ -19,6 +20,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from tui import detail_tables
+from tui.editor_statistics import EditorStatistics
 from tui.meter_pieces import Line, cells, content
 from tui.meter_state import MeterState
 from tui.round_chart import chart
@@ -29,7 +31,9 @@ _GUTTER = 4
 _INDENT = 11
 
 
-def details_lines(state: MeterState, width: int) -> list[Content]:
+def details_lines(
+    state: MeterState, width: int, editor: EditorStatistics | None = None
+) -> list[Content]:
     """The panel's lines, none wider than `width` columns; what is too long goes on below."""
     if width < SIDE_BY_SIDE_FROM:
         return _stacked(
@@ -39,6 +43,7 @@ def details_lines(state: MeterState, width: int) -> list[Content]:
                 detail_tables.decisions(state, width),
                 detail_tables.totals(state, width),
                 detail_tables.engine(state),
+                detail_tables.editor(editor),
             ],
             width,
         )
@@ -49,6 +54,7 @@ def details_lines(state: MeterState, width: int) -> list[Content]:
         chart(state.rounds, right),
         detail_tables.decisions(state, right),
         detail_tables.engine(state),
+        detail_tables.editor(editor),
     ]
     return _beside(_stacked(first, left), _stacked(second, right), left + _GUTTER)
 
@@ -89,12 +95,14 @@ class _Sheet(Widget):
     def __init__(self, state: MeterState) -> None:
         super().__init__()
         self.state = state
+        self.editor: EditorStatistics | None = None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(details_lines(self.state, width))
+        return len(details_lines(self.state, width, self.editor))
 
     def render(self) -> Content:
-        return Content("\n").join(details_lines(self.state, self.content_size.width))
+        lines = details_lines(self.state, self.content_size.width, self.editor)
+        return Content("\n").join(lines)
 
 
 class Details(VerticalScroll):
@@ -123,5 +131,14 @@ class Details(VerticalScroll):
         """Draw another state; a hidden panel only remembers it."""
         if state != self._sheet.state:
             self._sheet.state = state
-            if self.display:
-                self._sheet.refresh(layout=True)
+            self._draw()
+
+    def show_editor(self, counted: EditorStatistics | None) -> None:
+        """Draw what was counted of completions in editors as well."""
+        if counted != self._sheet.editor:
+            self._sheet.editor = counted
+            self._draw()
+
+    def _draw(self) -> None:
+        if self.display:
+            self._sheet.refresh(layout=True)

@@ -117,6 +117,8 @@ class KeyActions(ChatParts):
         shown = not self.details.has_class("-shown")
         self.details.set_class(shown, "-shown")
         self.details.show(self.asking.meter)
+        if shown:
+            self.act(self._show_editor())
 
     def action_provenance(self) -> None:
         self.act(self.transcript.set_provenance(not self.transcript.provenance))
@@ -165,6 +167,9 @@ class KeyActions(ChatParts):
 
     def action_version(self) -> None:
         self.act(self._other_version())
+
+    async def _show_editor(self) -> None:
+        self.details.show_editor(await asyncio.to_thread(self.start_with.editor_statistics))
 
     async def _other_version(self) -> None:
         """Go to the next of several messages in one place: the one the keys are at, or the last

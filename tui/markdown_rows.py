@@ -216,7 +216,9 @@ def code_rows(lines: Sequence[str], language: str) -> list[Row]:
 
 def _table(node: SyntaxTreeNode, columns: Columns | None) -> Iterator[Row]:
     goes_on = columns is not None
-    columns = columns or Columns(right=[_is_right(cell) for cell in node.children[0].children[0].children])
+    columns = columns or Columns(
+        right=[_is_right(cell) for cell in node.children[0].children[0].children]
+    )
     for part in node.children:
         if part.type == "thead" and goes_on:
             continue

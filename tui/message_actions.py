@@ -74,6 +74,7 @@ class MessageActions(ModalScreen[Choice | None]):
     MessageActions > OptionList {
         width: 60; max-width: 90%; height: auto; max-height: 80%; border: round $accent;
     }
+    MessageActions > OptionList:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss(None)", "Close")]
 

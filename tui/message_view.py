@@ -96,7 +96,6 @@ class MessageView(Vertical):
     MessageView.-warning > .message-text > .line-pane--prefix { color: $text-warning; }
     MessageView.-error > .message-text { color: $text-error; }
     MessageView.-error > .message-text > .line-pane--prefix { color: $text-error; }
-    Transcript:focus MessageView.-current { border-left: outer $accent; }
     """
 
     class Picked(Message):

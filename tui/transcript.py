@@ -43,6 +43,7 @@ class Transcript(Container, can_focus=True):
         layer: over; dock: bottom; height: 1; width: 100%;
         text-align: center; background: $accent 40%; text-style: bold; display: none;
     }
+    Transcript:focus MessageView.-current { border-left: outer $accent; }
     Transcript Earlier { height: 1; color: $foreground 60%; text-align: center; display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -230,6 +231,7 @@ class Transcript(Container, can_focus=True):
     @on(MessageView.CodePicked)
     def _code_picked(self, event: MessageView.CodePicked) -> None:
         event.stop()
+        self._go_to(event.view, scroll=False)
         event.view.remember()
         entry = event.view.entry
         for block in code_blocks(entry.text):

@@ -76,9 +76,9 @@ class Stage(App[None]):
         self.acted.append(event)
 
     def lines(self) -> list[str]:
-        """What is on the screen, line by line."""
+        """What is on the screen, line by line, without the scrollbar."""
         strips = self.screen._compositor.render_strips()
-        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+        return ["".join(segment.text for segment in strip).rstrip(" ▁▂▃▄▅▆▇█") for strip in strips]
 
 
 def on_stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -17,13 +18,19 @@ from tui.answer_view import AnswerView
 from tui.code_view import CodeView
 from tui.line_pane import LinePane
 from tui.provenance import Provenance
+from tui.provenance_view import ProvenanceView
 
 
 def rows_of(view: AnswerView) -> list[list[tuple[str, str, tuple[object, ...]]]]:
     return [
         [(row.first, row.body.plain, tuple(row.body.spans)) for row in pane.rows]
-        for pane in view.query(LinePane)
+        for kind in ("AnswerView > ProsePane", "CodeView > LinePane", "ProvenanceView > LinePane")
+        for pane in view.query(kind).results(LinePane)
     ]
+
+
+def marked_of(view: AnswerView) -> LinePane:
+    return view.query_one(ProvenanceView).pane
 
 
 async def answer(stage: Stage, text: str = "", kinds: bytes = b"") -> AnswerView:
@@ -66,12 +73,13 @@ def test_deltas_that_told_another_text_are_put_right() -> None:
         assert (short.source, wrong.source) == ("one two", "# other\n\n```\nx\n```\n")
         assert Provenance.decode(short.kinds).counts.total() == 1
         assert Provenance.decode(wrong.kinds).length == len(wrong.source)
-        assert [row.raw for row in wrong.query(LinePane).last().rows if row.raw] == [
+        assert [row.raw for row in marked_of(wrong).rows if row.raw] == [
             "# other", "```", "x", "```",
         ]  # fmt: skip
         await stage.transcript.set_provenance(False)
         await settle(stage, pilot)
-        assert [row.body.plain for row in wrong.query(LinePane).first().rows] == ["other"]
+        assert rows_of(wrong)[0][0][1] == "other"
+        assert rows_of(wrong)[1][0][1] == "x"
 
     on_stage(play)
 
@@ -97,8 +105,10 @@ def test_work_for_an_update_does_not_grow(name: str, provenance: bool) -> None:
         async def play(stage: Stage, pilot: Pilot[None]) -> None:
             await stage.transcript.set_provenance(provenance)
             view = await answer(stage)
-            text = head + line * lines
-            await view.append(TextDelta(text=text, kinds=("plain",), spans=(len(text),)))
+            spans = (len(head), *(len(line) for _ in range(lines)))
+            await view.append(
+                TextDelta(text=head + line * lines, kinds=("plain",) * len(spans), spans=spans)
+            )
             await pilot.pause()
             for _ in range(5):
                 before = view.work
@@ -110,8 +120,6 @@ def test_work_for_an_update_does_not_grow(name: str, provenance: bool) -> None:
         async with stage.run_test(size=(80, 30)) as pilot:
             await play(stage, pilot)
         return max(costs)
-
-    import asyncio
 
     few, many = asyncio.run(cost(100)), asyncio.run(cost(5000))
     assert many <= 1.5 * few + 100
@@ -179,7 +187,7 @@ def test_selected_code_is_copied_as_it_was_written(provenance: bool) -> None:
         view = await answer(stage, f"```python\n{code}\n```\n")
         await view.finish()
         await settle(stage, pilot)
-        pane = view.query(LinePane).last()
+        pane = marked_of(view) if provenance else view.query_one(CodeView).pane
         pane.text_select_all()
         await pilot.pause()
         fenced = f"```python\n{code}\n```"
@@ -227,8 +235,8 @@ def _kinds(text: str) -> bytes:
     return record.encode()
 
 
-@pytest.mark.parametrize("size", [(80, 44), (40, 60)])
-@pytest.mark.parametrize("provenance", [False, True])
+@pytest.mark.parametrize("size", [(80, 40), (40, 60)], ids=["wide", "narrow"])
+@pytest.mark.parametrize("provenance", [False, True], ids=["markdown", "provenance"])
 def test_picture(
     provenance: bool, size: tuple[int, int], snap_compare: Callable[..., bool]
 ) -> None:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
+from textual.pilot import Pilot
 
 from engine.protocol import Event, RoundDone, Started
 from tests.fakes import round_of
+from tests.tui.editor_counts import COUNTED
 from tests.tui.meter_streams import (
     engine_of,
     folded,
@@ -22,6 +24,7 @@ from tests.tui.meter_streams import (
     streams,
 )
 from tui.details import SIDE_BY_SIDE_FROM, Details, details_lines
+from tui.editor_statistics import EditorStatistics
 from tui.meter_state import MeterState, begin
 from tui.round_chart import ROWS, chart, split_ms
 
@@ -161,6 +164,17 @@ def test_every_line_fits(stream: list[Event], cut: int, width: int, known: bool)
     assert not any("…" in line.plain for line in lines)
 
 
+def test_completions_in_editors_are_told_where_there_are_any() -> None:
+    state = speculating()
+    plain = [line.plain.rstrip() for line in details_lines(state, 78)]
+    assert [line.plain.rstrip() for line in details_lines(state, 78, EditorStatistics())] == plain
+    told = [line.plain.rstrip() for line in details_lines(state, 78, COUNTED)]
+    assert told[: len(plain)] == plain
+    assert told[len(plain) + 1] == "completions in editors  so far"
+    assert told[len(plain) + 2].startswith("accepted   45 % of 400 seen, 150 whole, 30 in part,")
+    assert all(line.cell_length <= 78 for line in details_lines(state, 78, COUNTED))
+
+
 class Stage(App[None]):
     """The panel alone."""
 
@@ -187,6 +201,16 @@ PICTURES = {
 def test_picture(name: str, snap_compare: Callable[..., bool]) -> None:
     state, size = PICTURES[name]
     assert snap_compare(Stage(state), terminal_size=size)
+
+
+def test_picture_with_completions(snap_compare: Callable[..., bool]) -> None:
+    stage = Stage(SECOND)
+
+    async def show(pilot: Pilot[None]) -> None:
+        pilot.app.query_one(Details).show_editor(COUNTED)
+        await pilot.pause()
+
+    assert snap_compare(stage, terminal_size=(120, 44), run_before=show)
 
 
 def test_it_grows_with_what_it_is_shown_and_scrolls() -> None:

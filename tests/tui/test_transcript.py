@@ -254,8 +254,7 @@ def test_a_long_thread_shows_its_end_first_and_the_rest_when_asked() -> None:
         await pilot.click(Earlier)
         await settle(stage, pilot)
         assert len(stage.transcript.views) == 2 * FIRST_LOAD
-        top = [line for line in stage.lines() if line in before]
-        assert top[:5] == before[:5]
+        assert stage.lines()[1:10] == before
         assert [view.entry.message_id for view in stage.transcript.views] == list(range(460, 500))
         while len(stage.transcript.views) < 100:
             await pilot.press("home", "home")
@@ -338,7 +337,7 @@ def test_text_is_never_obeyed() -> None:
             assert "[red]a.py␛[31m" in shown
         stage.transcript.focus()
         await pilot.press("up", "enter")
-        await settle(stage, pilot)
+        await pilot.pause()
 
     on_stage(play, size=(160, 60))
 
@@ -358,7 +357,7 @@ def test_no_link_can_be_opened() -> None:
     on_stage(play)
 
 
-@pytest.mark.parametrize("size", [(80, 50), (40, 12)])
+@pytest.mark.parametrize("size", [(80, 50), (40, 12)], ids=["wide", "small"])
 def test_picture(size: tuple[int, int], snap_compare: Callable[..., bool]) -> None:
     stage = Stage()
 
@@ -401,7 +400,7 @@ def test_picture_of_actions(snap_compare: Callable[..., bool]) -> None:
         await stage.transcript.show_thread(_mixed())
         stage.transcript.focus()
         await pilot.press("up", "enter")
-        await settle(stage, pilot)
+        await pilot.pause()
 
     assert snap_compare(stage, terminal_size=(80, 24), run_before=opened)
 
