@@ -37,7 +37,7 @@ def stats_command(
         return
     typer.echo(f"Completions in editors {since}")
     for label, text in rows(counted):
-        typer.echo(f"  {label:<10}{text}")
+        typer.echo(f"  {label:<12}{text}")
 
 
 def with_shares(counted: EditorStatistics) -> dict[str, object]:

@@ -39,7 +39,7 @@ class ChatScreen(KeyActions):
 
     def on_mount(self) -> None:
         """Show what there is; everything that takes time comes after the first paint."""
-        self.details.set_class(self.start_with.settings.chat.details, "-shown")
+        self.show_details(shown=self.start_with.settings.chat.details)
         self.show_meter(self.asking.meter)
         self.show_line()
         # A cursor that blinks would be the one timer of an idle chat.
@@ -107,7 +107,7 @@ class ChatScreen(KeyActions):
             chat, talk = event.settings.chat, self.asking.talk
             talk.sampling = event.settings.sampling
             self.chat_app.put_on(chat.theme)
-            self.details.set_class(chat.details, "-shown")
+            self.show_details(shown=chat.details)
             self.act(self.transcript.set_provenance(chat.provenance))
             self.act(self.asking.steer(replace(talk.steering, route=event.settings.route)))
         self.note(event.said)

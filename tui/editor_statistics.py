@@ -13,6 +13,9 @@ from msgspec import Struct
 from engine.protocol import Route
 from tui import gauges
 
+_SHORT: dict[Route, str] = {"layer_skip": "skip"}
+"""Routes whose names are too long for a label."""
+
 
 class Latency(Struct, frozen=True, kw_only=True):
     """Times from a wish to its answer."""
@@ -101,14 +104,17 @@ class EditorStatistics(Struct, frozen=True, kw_only=True):
 
 
 def rows(counted: EditorStatistics) -> list[tuple[str, str]]:
-    """Labels and what stands beside them."""
+    """Labels, of ten letters at most, and what stands beside them."""
+    answers = _counted(counted.answers, "answer")
+    memory = f"{gauges.percent(counted.from_memory)} of {answers}"
     return [
         ("accepted", _accepted(counted)),
         ("kept", _kept(counted.kept)),
-        ("latency", _latency(counted)),
-        ("memory", f"{gauges.percent(counted.from_memory)} of {_answers(counted.answers)}"),
+        ("memory", f"{memory} needed no model"),
+        *_latencies(counted.latency),
         ("cancelled", _cancelled(counted)),
         ("drafting", _drafting(counted)),
+        *_routes(counted.routes),
     ]
 
 
@@ -140,19 +146,20 @@ def _time(seconds: int) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
-def _latency(counted: EditorStatistics) -> str:
-    if not counted.answers:
-        return gauges.UNKNOWN
-    told = []
-    for name, one in counted.latency.items():
-        label = "" if name == "all" else f"{name} "
-        times = f"p50 {gauges.duration(one.p50_ms)}, p90 {gauges.duration(one.p90_ms)}"
-        told.append(f"{label}{times}")
-    return "; ".join(told)
+def _latencies(latency: dict[str, Latency]) -> list[tuple[str, str]]:
+    told = [
+        (
+            "latency" if name == "all" else f"  {name}",
+            f"p50 {gauges.duration(one.p50_ms)}, p90 {gauges.duration(one.p90_ms)}"
+            + ("" if name == "all" else f", {_counted(one.answers, 'answer')}"),
+        )
+        for name, one in latency.items()
+    ]
+    return told or [("latency", gauges.UNKNOWN)]
 
 
-def _answers(count: int) -> str:
-    return f"{count:,} answer" if count == 1 else f"{count:,} answers"
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def _cancelled(counted: EditorStatistics) -> str:
@@ -165,9 +172,12 @@ def _cancelled(counted: EditorStatistics) -> str:
 
 def _drafting(counted: EditorStatistics) -> str:
     tested = sum(one.tested for one in counted.routes.values())
-    told = [f"α {gauges.decimal(counted.alpha, 2)} of {tested:,} tested"]
-    for route, one in counted.routes.items():
-        alpha = one.accepted / one.tested if one.tested else None
-        measure = f"α {gauges.decimal(alpha, 2)}, " if one.tested else ""
-        told.append(f"{route} {measure}{one.rounds:,} rounds")
-    return "; ".join(told)
+    return f"α {gauges.decimal(counted.alpha, 2)} of {tested:,} tested"
+
+
+def _routes(routes: dict[Route, RouteCount]) -> list[tuple[str, str]]:
+    told = []
+    for route, one in routes.items():
+        alpha = f"α {gauges.decimal(one.accepted / one.tested, 2)}, " if one.tested else ""
+        told.append((f"  {_SHORT.get(route, route)}", f"{alpha}{_counted(one.rounds, 'round')}"))
+    return told

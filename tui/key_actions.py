@@ -70,6 +70,14 @@ class KeyActions(ChatParts):
         self.act(self.files.copy(text))
         return True
 
+    def show_details(self, *, shown: bool) -> None:
+        """Open or close the details; what they tell of editors is read each time they open."""
+        opens = shown and not self.details.has_class("-shown")
+        self.details.set_class(shown, "-shown")
+        self.details.show(self.asking.meter)
+        if opens:
+            self.act(self._show_editor())
+
     async def leave(self) -> None:
         """Settle everything before the application ends."""
         await self.asking.stopped()
@@ -114,11 +122,7 @@ class KeyActions(ChatParts):
         self.prompt.focus()
 
     def action_details(self) -> None:
-        shown = not self.details.has_class("-shown")
-        self.details.set_class(shown, "-shown")
-        self.details.show(self.asking.meter)
-        if shown:
-            self.act(self._show_editor())
+        self.show_details(shown=not self.details.has_class("-shown"))
 
     def action_provenance(self) -> None:
         self.act(self.transcript.set_provenance(not self.transcript.provenance))

@@ -1,7 +1,7 @@
 """The scrolling part of the transcript and the two lines that tell what is out of sight.
 
-Owns following the end: new text is scrolled into view only while the reader is at the end. Knows
-neither what the messages are nor what is done with them.
+Owns following the end (new text is scrolled into view only while the reader is at the end) and the
+message that the keys are at. Must not know what is done with messages, nor those without a widget.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
+
+from tui.message_view import MessageView
 
 
 class Messages(VerticalScroll, can_focus=False):
@@ -56,16 +58,32 @@ class Messages(VerticalScroll, can_focus=False):
         if self.scroll_target_y >= self.max_scroll_y and self.scroll_y >= self.max_scroll_y:
             self._anchor_released = False
 
-    def bring(self, widget: Widget, *, upwards: bool) -> None:
-        """Scroll a message into view: all of it, or of a tall one the end that is come to first."""
-        region = widget.virtual_region
+    @property
+    def views(self) -> list[MessageView]:
+        """The messages that have a widget, from top to bottom."""
+        return list(self.query_children(MessageView))
+
+    @property
+    def current(self) -> MessageView | None:
+        """The message that the keys are at."""
+        return next((view for view in self.views if view.has_class("-current")), None)
+
+    def mark(self, view: MessageView) -> None:
+        """Make a message the one that the keys are at."""
+        for other in self.views:
+            other.set_class(other is view, "-current")
+
+    def go_to(self, view: MessageView, *, upwards: bool) -> None:
+        """Mark a message and scroll it into view: all of it, or of a tall one the end that is come
+        to first."""
+        self.mark(view)
+        region = view.virtual_region
         height = self.scrollable_content_region.height
         if region.height <= height:
-            self.scroll_to_widget(widget, animate=False, force=True)
-        elif upwards:
-            self.scroll_to(y=region.bottom - height, animate=False, force=True)
+            self.scroll_to_widget(view, animate=False, force=True)
         else:
-            self.scroll_to(y=region.y, animate=False, force=True)
+            top = region.bottom - height if upwards else region.y
+            self.scroll_to(y=top, animate=False, force=True)
 
     def hidden_part(self, widget: Widget, *, upwards: bool) -> int:
         """Lines of a message that are out of sight above, or below."""

@@ -97,7 +97,7 @@ class Transcript(Container, can_focus=True):
     @property
     def views(self) -> list[MessageView]:
         """The messages that are shown."""
-        return list(self._messages.query_children(MessageView))
+        return self._messages.views
 
     @property
     def following(self) -> bool:
@@ -107,7 +107,7 @@ class Transcript(Container, can_focus=True):
     @property
     def current(self) -> MessageView | None:
         """The message that the keys are at."""
-        return next((view for view in self.views if view.has_class("-current")), None)
+        return self._messages.current
 
     async def add_user(
         self, message_id: int, text: str, snippets: Sequence[Snippet] = ()
@@ -124,7 +124,8 @@ class Transcript(Container, can_focus=True):
         entry = next((one for one in self.entries if one.message_id == message_id), None)
         if entry is not None:
             text, kinds = text or entry.text, kinds or entry.kinds
-            await self._remove(entry)
+            self.entries.remove(entry)
+            await self._messages.remove_children([v for v in self.views if v.entry is entry])
         view = await self._add(
             Entry(kind="assistant", text=text, message_id=message_id, kinds=kinds, live=True)
         )
@@ -175,12 +176,6 @@ class Transcript(Container, can_focus=True):
         self.call_after_refresh(self._prune)
         return view
 
-    async def _remove(self, entry: Entry) -> None:
-        self.entries.remove(entry)
-        for view in self.views:
-            if view.entry is entry:
-                await view.remove()
-
     def _left_out(self) -> int:
         return len(self.entries) - len(self.views)
 
@@ -226,23 +221,17 @@ class Transcript(Container, can_focus=True):
     @on(MessageView.Picked)
     def _picked(self, event: MessageView.Picked) -> None:
         event.stop()
-        self._go_to(event.view, scroll=False)
+        self._messages.mark(event.view)
 
     @on(MessageView.CodePicked)
     def _code_picked(self, event: MessageView.CodePicked) -> None:
         event.stop()
-        self._go_to(event.view, scroll=False)
+        self._messages.mark(event.view)
         event.view.remember()
         entry = event.view.entry
         for block in code_blocks(entry.text):
             if block.line == event.line:
                 self.post_message(self.Acted(Choice(verb=event.verb, block=block), entry))
-
-    def _go_to(self, view: MessageView, *, upwards: bool = True, scroll: bool = True) -> None:
-        for other in self.views:
-            other.set_class(other is view, "-current")
-        if scroll:
-            self._messages.bring(view, upwards=upwards)
 
     async def action_previous(self) -> None:
         """Go to the message above; through a tall one, page by page."""
@@ -257,7 +246,7 @@ class Transcript(Container, can_focus=True):
         if not views:
             return
         if current is None:
-            self._go_to(views[-1])
+            self._messages.go_to(views[-1], upwards=True)
             return
         if self._messages.hidden_part(current, upwards=upwards):
             self.action_page(-0.5 if upwards else 0.5)
@@ -266,7 +255,7 @@ class Transcript(Container, can_focus=True):
         if place < 0 and self._left_out():
             await self.load_earlier()
         elif 0 <= place < len(views):
-            self._go_to(views[place], upwards=upwards)
+            self._messages.go_to(views[place], upwards=upwards)
         elif place == len(views):
             self.action_last()
 
@@ -293,7 +282,7 @@ class Transcript(Container, can_focus=True):
         if not views:
             return
         view = self.current or views[-1]
-        self._go_to(view, scroll=False)
+        self._messages.mark(view)
         view.remember()
         choice = await self.app.push_screen_wait(MessageActions(view.entry))
         if choice is not None:

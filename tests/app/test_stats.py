@@ -80,15 +80,19 @@ def test_what_was_counted_is_printed(file: Path) -> None:
     session(file)
     heading, *lines = stats().splitlines()
     assert heading == "Completions in editors so far"
-    told = {line[2:12].strip(): line[12:] for line in lines}
+    told = {line[2:14].rstrip(): line[14:] for line in lines}
     assert told == {
         "accepted": "50 % of 4 seen, 1 whole, 1 in part, 1 typed out by hand",
         "kept": "100 % after 30 s (2)",
-        "latency": "p50 200 ms, p90 300 ms; model p50 400 ms, p90 400 ms; "
-        "memory p50 4 ms, p90 4 ms; prefetch p50 200 ms, p90 200 ms",
-        "memory": "75 % of 4 answers",
+        "memory": "75 % of 4 answers needed no model",
+        "latency": "p50 200 ms, p90 300 ms",
+        "  model": "p50 400 ms, p90 400 ms, 1 answer",
+        "  memory": "p50 4 ms, p90 4 ms, 2 answers",
+        "  prefetch": "p50 200 ms, p90 200 ms, 1 answer",
         "cancelled": "2, 3 tokens computed after, 1.50 each",
-        "drafting": "α 0.75 of 4 tested; copy α 0.75, 1 rounds; plain 1 rounds",
+        "drafting": "α 0.75 of 4 tested",
+        "  copy": "α 0.75, 1 round",
+        "  plain": "1 round",
     }
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import cycle
 
+from msgspec import Struct
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from engine.protocol import Snippet, TextDelta, TokenKind
+from engine.protocol import Role, Snippet, TextDelta, TokenKind
+from tui.answer_view import AnswerView
 from tui.transcript import Transcript
 
 KINDS: tuple[TokenKind, ...] = ("accepted", "accepted", "recovered", "accepted", "bonus", "plain")
@@ -96,7 +98,42 @@ def on_stage(
 
 async def settle(stage: Stage, pilot: Pilot[None]) -> None:
     """Wait until everything asked for is on the screen."""
-    for _ in range(3):
+    for _ in range(2):
         await pilot.pause()
         await stage.workers.wait_for_complete()
     await pilot.pause()
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """A message as the history gives it."""
+
+    id: int
+    role: Role
+    content: str
+    snippets: tuple[Snippet, ...] = ()
+    state: str = "whole"
+    kinds: bytes = b""
+
+
+def thread(count: int, answer: str = "Answer **{}**.") -> list[Kept]:
+    return [
+        Kept(
+            id=number,
+            role="assistant" if number % 2 else "user",
+            content=answer.format(number) if number % 2 else f"Question {number}?",
+        )
+        for number in range(count)
+    ]
+
+
+async def say(view: AnswerView, text: str) -> None:
+    await view.append(TextDelta(text=text, kinds=("plain",), spans=(len(text),)))
+
+
+def mixed_thread() -> Sequence[Kept]:
+    return [
+        Kept(id=1, role="user", content="How do I cache [this]?", snippets=(snippet("src/a.py"),)),
+        Kept(id=2, role="assistant", content="Like so:\n\n```python\n@cache\ndef f(): ...\n```\n"),
+        Kept(id=3, role="user", content="And 日本語?\n\tIndented."),
+        Kept(id=4, role="assistant", content="- a\n- b, cut in the mid", state="partial"),
+    ]

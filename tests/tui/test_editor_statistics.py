@@ -14,11 +14,15 @@ def test_every_row_says_what_it_is_a_share_of() -> None:
     assert dict(rows(COUNTED)) == {
         "accepted": "45 % of 400 seen, 150 whole, 30 in part, 20 typed out by hand, 90 gone unread",
         "kept": "97 % after 30 s (160), 91 % after 2 min (150), 100 % after 10 min (96)",
-        "latency": "p50 12 ms, p90 540 ms; model p50 380 ms, p90 1.3 s; memory p50 2 ms, p90 6 ms; "
-        "prefetch p50 3 ms, p90 8 ms",
-        "memory": "65 % of 1,000 answers",
+        "memory": "65 % of 1,000 answers needed no model",
+        "latency": "p50 12 ms, p90 540 ms",
+        "  model": "p50 380 ms, p90 1.3 s, 350 answers",
+        "  memory": "p50 2 ms, p90 6 ms, 600 answers",
+        "  prefetch": "p50 3 ms, p90 8 ms, 50 answers",
         "cancelled": "120, 30 tokens computed after, 0.25 each",
-        "drafting": "α 0.75 of 2,000 tested; copy α 0.75, 800 rounds; plain 400 rounds",
+        "drafting": "α 0.75 of 2,000 tested",
+        "  copy": "α 0.75, 800 rounds",
+        "  plain": "400 rounds",
     }
 
 
@@ -27,7 +31,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
         "accepted": "– % of 0 seen",
         "kept": "–",
         "latency": "–",
-        "memory": "– % of 0 answers",
+        "memory": "– % of 0 answers needed no model",
         "cancelled": "0, 0 tokens computed after, – each",
         "drafting": "α – of 0 tested",
     }

@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
-from msgspec import Struct
 from textual.pilot import Pilot
 
-from engine.protocol import Role, Snippet, TextDelta
-from tests.tui.answers import DOCUMENT, Stage, deltas, on_stage, settle, snippet
+from tests.tui.answers import (
+    DOCUMENT,
+    Stage,
+    deltas,
+    mixed_thread,
+    on_stage,
+    say,
+    settle,
+    snippet,
+    thread,
+)
 from tui.answer_view import AnswerView
 from tui.message_scroll import Earlier, Messages, Pill
-from tui.message_view import MessageView
 from tui.transcript import FIRST_LOAD, KEEP_LINES, PRUNE_ABOVE
-
-
-class Kept(Struct, frozen=True, kw_only=True):
-    """A message as the history gives it."""
-
-    id: int
-    role: Role
-    content: str
-    snippets: tuple[Snippet, ...] = ()
-    state: str = "whole"
-    kinds: bytes = b""
-
-
-def thread(count: int, answer: str = "Answer **{}**.") -> list[Kept]:
-    return [
-        Kept(
-            id=number,
-            role="assistant" if number % 2 else "user",
-            content=answer.format(number) if number % 2 else f"Question {number}?",
-        )
-        for number in range(count)
-    ]
-
-
-async def say(view: AnswerView, text: str) -> None:
-    await view.append(TextDelta(text=text, kinds=("plain",), spans=(len(text),)))
 
 
 def scroll_of(stage: Stage) -> Messages:
     return stage.transcript.query_one(Messages)
-
-
-def told(stage: Stage) -> list[tuple[str, int | None, int | None]]:
-    return [
-        (event.verb, event.message_id, None if event.block is None else event.block.index)
-        for event in stage.acted
-    ]
 
 
 def test_new_text_is_followed_only_from_the_end() -> None:
@@ -131,93 +105,6 @@ def test_a_resize_of_the_terminal_keeps_the_end_in_sight() -> None:
         assert view.source == DOCUMENT * 3 + "\n\nlast words"
 
     on_stage(play)
-
-
-def test_keys_move_between_messages_and_through_tall_ones() -> None:
-    async def play(stage: Stage, pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread(
-            [*thread(2), Kept(id=2, role="assistant", content="tall\n\n" * 40), *thread(2)]
-        )
-        await settle(stage, pilot)
-        stage.transcript.focus()
-        seen: list[int] = []
-        for _ in range(20):
-            await pilot.press("up")
-            await settle(stage, pilot)
-            current = stage.transcript.current
-            assert current is not None
-            seen.append(stage.transcript.views.index(current))
-        assert sorted(set(seen), reverse=True) == [4, 3, 2, 1, 0]
-        assert seen == sorted(seen, reverse=True)
-        assert seen.count(2) >= 3
-        for _ in range(20):
-            await pilot.press("down")
-        await settle(stage, pilot)
-        assert stage.transcript.following
-
-    on_stage(play, size=(80, 20))
-
-
-@pytest.mark.parametrize(
-    ("key", "verb"), [("c", "copy"), ("r", "regenerate"), ("g", "continue"), ("b", "branch")]
-)
-def test_a_letter_acts_on_the_current_message(key: str, verb: str) -> None:
-    async def play(stage: Stage, pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread(thread(4))
-        await settle(stage, pilot)
-        stage.transcript.focus()
-        await pilot.press(key, "up", key, "e")
-        await settle(stage, pilot)
-        assert told(stage) == [(verb, 3, None)]
-        assert stage.acted[0].text == "Answer **3**."
-        await pilot.press("up", "e", "g")
-        await settle(stage, pilot)
-        assert told(stage)[1:] == [("edit", 2, None)]
-
-    on_stage(play)
-
-
-def test_enter_offers_every_action_and_every_block() -> None:
-    async def play(stage: Stage, pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread([Kept(id=7, role="assistant", content=DOCUMENT)])
-        await settle(stage, pilot)
-        stage.transcript.focus()
-        for turn in range(10):
-            await pilot.press("enter")
-            await pilot.pause()
-            await pilot.press(*["down"] * turn, "enter")
-            await settle(stage, pilot)
-        verbs = ["copy", "regenerate", "continue", "branch"]
-        code = [
-            (verb, 7, index)
-            for index in (0, 1)
-            for verb in ("copy_code", "save_code", "apply_code")
-        ]
-        assert told(stage) == [*((verb, 7, None) for verb in verbs), *code]
-        assert stage.acted[7].block is not None
-        assert stage.acted[7].block.code.startswith("@cached(")
-        await pilot.press("enter")
-        await pilot.pause()
-        await pilot.press("escape")
-        await settle(stage, pilot)
-        assert len(stage.acted) == 10
-
-    on_stage(play)
-
-
-def test_a_click_on_a_block_acts_on_it() -> None:
-    async def play(stage: Stage, pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread([Kept(id=7, role="assistant", content=DOCUMENT)])
-        await settle(stage, pilot)
-        for word, verb in (("copy", "copy_code"), ("save", "save_code"), ("apply", "apply_code")):
-            lines = stage.lines()
-            row = next(y for y, line in enumerate(lines) if "cache.py" in line)
-            await pilot.click(offset=(lines[row].rindex(word) + 1, row))
-            await settle(stage, pilot)
-            assert told(stage)[-1] == (verb, 7, 1)
-        assert stage.transcript.current is stage.transcript.views[0]
-
-    on_stage(play, size=(80, 60))
 
 
 def test_an_answer_is_gone_on_with_in_its_place() -> None:
@@ -309,7 +196,10 @@ def test_messages_that_are_read_are_not_pruned() -> None:
     on_stage(play)
 
 
-HOSTILE = "[bold]x[/bold] [/] \x1b]52;c;aGk=\x07 \x1b[2J \u202eevil\u202c a\x00b \x9b31m {x} $y [@click=app.quit]q[/]"
+HOSTILE = (
+    "[bold]x[/bold] [/] \x1b]52;c;aGk=\x07 \x1b[2J \u202eevil\u202c a\x00b \x9b31m {x} $y "
+    "[@click=app.quit]q[/]"
+)
 
 
 def test_text_is_never_obeyed() -> None:
@@ -363,7 +253,7 @@ def test_picture(size: tuple[int, int], snap_compare: Callable[..., bool]) -> No
 
     async def mixed(pilot: Pilot[None]) -> None:
         transcript = stage.transcript
-        await transcript.show_thread(_mixed())
+        await transcript.show_thread(mixed_thread())
         view = await transcript.begin_answer(5)
         for delta in deltas("Being written: **bold** and\n\n```python\nx = [1, 2]  # cut he"):
             await view.append(delta)
@@ -381,7 +271,7 @@ def test_picture_of_reading_elsewhere(snap_compare: Callable[..., bool]) -> None
     stage = Stage()
 
     async def away(pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread([*thread(60), *_mixed()])
+        await stage.transcript.show_thread([*thread(60), *mixed_thread()])
         view = await stage.transcript.begin_answer(99)
         await settle(stage, pilot)
         stage.transcript.focus()
@@ -391,39 +281,3 @@ def test_picture_of_reading_elsewhere(snap_compare: Callable[..., bool]) -> None
         await settle(stage, pilot)
 
     assert snap_compare(stage, terminal_size=(80, 24), run_before=away)
-
-
-def test_picture_of_actions(snap_compare: Callable[..., bool]) -> None:
-    stage = Stage()
-
-    async def opened(pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread(_mixed())
-        stage.transcript.focus()
-        await pilot.press("up", "enter")
-        await pilot.pause()
-
-    assert snap_compare(stage, terminal_size=(80, 24), run_before=opened)
-
-
-def _mixed() -> Sequence[Kept]:
-    return [
-        Kept(id=1, role="user", content="How do I cache [this]?", snippets=(snippet("src/a.py"),)),
-        Kept(id=2, role="assistant", content="Like so:\n\n```python\n@cache\ndef f(): ...\n```\n"),
-        Kept(id=3, role="user", content="And 日本語?\n\tIndented."),
-        Kept(id=4, role="assistant", content="- a\n- b, cut in the mid", state="partial"),
-    ]
-
-
-def test_the_marker_is_seen_without_colour() -> None:
-    async def play(stage: Stage, pilot: Pilot[None]) -> None:
-        await stage.transcript.show_thread(thread(2))
-        await settle(stage, pilot)
-        stage.transcript.focus()
-        await pilot.press("up")
-        await settle(stage, pilot)
-        (current,) = [
-            view for view in stage.transcript.query(MessageView) if view.has_class("-current")
-        ]
-        assert stage.lines()[current.region.y].strip().startswith("▌")
-
-    on_stage(play)
