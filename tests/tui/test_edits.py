@@ -433,6 +433,10 @@ def test_the_shown_diff_applies_to_what_it_was_made_from(
             at = row.old
         if row.sign in (" ", "+"):
             assert row.new is not None
+            # A hunk may begin with an insertion: what stands before it is not among its rows.
+            ahead = row.new - 1 - len(result)
+            result += old[at : at + ahead]
+            at += ahead
             result.append(row.text)
             assert len(result) == row.new
     assert result + old[at:] == new
