@@ -233,7 +233,7 @@ def language_server(
     logs.configure(verbose=model.verbose)
     # The last two are what some editors' libraries add of themselves; there is no other way.
     del stdio, client
-    run_lsp(lambda: _settings(model))
+    run_lsp(lambda: user_settings({"model": given(model)}))
 
 
 cli.command("doctor", epilog=_EPILOG, short_help="Examine machine, model and memory.")(

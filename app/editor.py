@@ -8,6 +8,7 @@ within a second after the editor is.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import logging
 import os
@@ -32,6 +33,9 @@ def run_lsp(settings: Callable[[], Settings]) -> NoReturn:
     """
     output = own_output()
     logging.getLogger("pygls").setLevel(logging.ERROR)
+    for handler in logging.getLogger().handlers:
+        # The line of each request goes to the editor's own log, not through here as well.
+        handler.setLevel(logging.getLogger().level)
     try:
         code = serve(sys.stdin.buffer, output, lambda host: build(host, settings()), version())
     except KeyboardInterrupt:
@@ -69,13 +73,35 @@ def end(code: int) -> NoReturn:
 
 def build(host: Host, settings: Settings) -> Parts:
     """What works for one session."""
-    from lsp.complete import Completer
-
     from app.client import RemoteEngine
+    from app.editor_stats import completions_file
     from app.paths import user_paths
+    from lsp.complete import Completer
+    from lsp.learning import Learning
     from lsp.server import Parts
     from lsp.tally import TalliedEngine
+    from lsp.workspace import Workspace
 
-    engine = TalliedEngine(RemoteEngine(settings, user_paths(), client="editor"))
-    completer = Completer(engine, documents=host.documents, settings=host.settings)
-    return Parts(engine=engine, completer=completer)
+    paths = user_paths()
+    engine = TalliedEngine(RemoteEngine(settings, paths, client="editor"))
+    learning = Learning(completions_file(paths), host.settings)
+    workspace = Workspace(host.settings)
+    completer = Completer(
+        engine,
+        documents=host.documents,
+        settings=host.settings,
+        snippets=workspace,
+        learning=learning,
+    )
+
+    async def close() -> None:
+        await completer.close()  # it may have something to be counted
+        await asyncio.gather(learning.close(), workspace.close())
+
+    return Parts(
+        engine=engine,
+        completer=completer,
+        listeners=(completer, workspace, learning),
+        accepted=learning.accepted,
+        close=close,
+    )

@@ -1,9 +1,9 @@
-"""Where the program begins: straight into the chat where that is plainly meant, else to `cli`.
+"""Where the program begins: straight to chat or editor where that is plainly meant, else to `cli`.
 
-The command line's own machinery takes longer to import than the chat has for its first paint. So
-the few forms that only start the chat are told here, and everything else (options to be checked,
-commands, help, a wrong word) goes to `cli`, which knows them all, these forms too. Invariant: what
-is told here means the same there.
+The command line's own machinery takes longer to import than the chat has for its first paint, or
+the editor's server for its first reply. So the few forms that only start one of them are told here,
+and everything else (options to be checked, commands, help, a wrong word) goes to `cli`, which knows
+them all, these forms too. Invariant: what is told here means the same there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
 
 from engine.protocol import EngineError
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 COMPLETION = "_SSPEC_ASSIST_COMPLETE"
 """Set by a shell that asks what may follow."""
@@ -29,7 +33,10 @@ class ChatWish(Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Entry point of the console script."""
-    wish = chat_wish(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if is_plain_editor(arguments) and COMPLETION not in os.environ:
+        start_editor()
+    wish = chat_wish(arguments)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if wish is None or not at_terminal or COMPLETION in os.environ:
         from app.cli import main as run_command
@@ -61,6 +68,25 @@ def chat_wish(arguments: Sequence[str]) -> ChatWish | None:
         else:
             return None
     return wish
+
+
+def is_plain_editor(arguments: Sequence[str]) -> bool:
+    """Whether the arguments only start the editor's server, with what an editor adds of itself."""
+    return arguments[:1] == ["lsp"] and set(arguments[1:]) <= {"--stdio"}
+
+
+def start_editor() -> NoReturn:
+    """Serve the editor at the other end of stdin and stdout until it leaves."""
+    from app import logs
+    from app.editor import run_lsp
+
+    def settings() -> Settings:
+        from app.settings import user_settings
+
+        return user_settings({})
+
+    logs.configure(verbose=False)
+    run_lsp(settings)
 
 
 def start_chat(wish: ChatWish) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import completion
-from app.entry import COMPLETION, ChatWish, chat_wish
+from app.entry import COMPLETION, ChatWish, chat_wish, is_plain_editor
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +46,34 @@ def test_what_plainly_means_the_chat(arguments: list[str], wish: ChatWish) -> No
 )
 def test_everything_else_is_left_to_the_command_line(arguments: list[str]) -> None:
     assert chat_wish(arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plain"),
+    [
+        (["lsp"], True),
+        (["lsp", "--stdio"], True),
+        (["lsp", "--help"], False),
+        (["lsp", "--model", "x"], False),
+        (["lsp", "lsp"], False),
+        (["ask", "lsp"], False),
+        ([], False),
+    ],
+)
+def test_what_plainly_means_the_editor_s_server(arguments: list[str], plain: bool) -> None:
+    assert is_plain_editor(arguments) is plain
+
+
+def test_the_way_to_the_editor_loads_no_command_line() -> None:
+    probe = (
+        "import sys, app.entry, app.editor, app.logs; "
+        "print(*[name for name in ('typer', 'pydantic', 'httpx', 'app.cli', 'pygls') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
 
 
 def test_the_shell_s_question_is_known_by_the_same_name() -> None:

@@ -1,0 +1,157 @@
+"""One request to the engine for one place in a document, from its first event to what may be shown.
+
+It reads the stream into a `Trimmer` and leaves it as soon as nothing that may follow could be
+shown; leaving is what cancels, within one round. Where the model was stopped before at this place,
+it goes on from what was written then. Owns what was measured of the request; knows no memory and no
+client.
+
+Invariant: `raw` is what the model has written for the place, all of it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from engine.protocol import (
+    Event,
+    Failed,
+    FillPrompt,
+    Finished,
+    GenerateRequest,
+    RoundDone,
+    SamplingParams,
+    SharedEngine,
+    Started,
+    TextDelta,
+)
+from lsp.recent import Fill
+from lsp.shape import Shape, Trimmer
+from lsp.shape_place import windows
+from lsp.syntax import breaks_syntax
+
+if TYPE_CHECKING:
+    from lsp.document import Snapshot
+
+LEAST_TOKENS = 8
+_CHARS_PER_TOKEN = 3
+BREAKS_SYNTAX = "it would break the syntax"
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What is asked."""
+
+    id: str
+    snapshot: Snapshot
+    shape: Shape
+    prompt: FillPrompt
+    written: str = ""
+    """What the model has written here before."""
+    sampling: SamplingParams = SamplingParams()
+    """Temperature and seed; length and stops come from the shape."""
+
+
+class FillRun:
+    """One request and what came of it."""
+
+    def __init__(self, engine: SharedEngine, ask: Ask, clock: Callable[[], float]) -> None:
+        self.ask = ask
+        self.raw = ""
+        self.started: Started | None = None
+        self.finished: Finished | None = None
+        self.failed: Failed | None = None
+        self.rounds: list[RoundDone] = []
+        self.first_text_s: float | None = None
+        self.prefill_s: float | None = None
+        """From the admission to the first token, less that token's own time."""
+        self.left = False
+        """The stream was left before its end."""
+        self._engine = engine
+        self._clock = clock
+        self._trimmer = Trimmer(ask.snapshot, ask.shape)
+        self._asked_at = self._started_at = clock()
+
+    async def run(self) -> Fill | None:
+        """What the model says for the place, fitted to it; None for nothing.
+
+        When it is cancelled, `raw` has what was written until then.
+        """
+        if self._take(self.ask.written):
+            return self._fitted()
+        async with self._engine.generate(self._request()) as events:
+            self.left = True
+            async for event in events:
+                if self._is_enough(event):
+                    break
+        return None if self.failed is not None else self._fitted()
+
+    @property
+    def seen_tokens(self) -> int:
+        """Tokens of the sequence, the prompt's and the answer's, after the last round seen."""
+        if self.rounds:
+            return self.rounds[-1].context_tokens
+        return 0 if self.started is None else self.started.prompt_tokens
+
+    def _request(self) -> GenerateRequest:
+        ask = self.ask
+        written = len(ask.written) // _CHARS_PER_TOKEN
+        prompt = ask.prompt
+        return GenerateRequest(
+            id=ask.id,
+            prompt=replace(prompt, prefix=prompt.prefix + ask.written),
+            sampling=replace(
+                ask.sampling,
+                max_tokens=max(LEAST_TOKENS, ask.shape.max_tokens - written),
+                stop=ask.shape.stop,
+            ),
+            priority="fill",
+            client="editor",
+            conversation=ask.snapshot.uri,
+        )
+
+    def _is_enough(self, event: Event) -> bool:
+        now = self._clock()
+        if isinstance(event, Started):
+            self.started, self._started_at = event, now
+        elif isinstance(event, RoundDone):
+            if not self.rounds:
+                self.prefill_s = now - self._started_at - event.round_ms / 1000
+            self.rounds.append(event)
+        elif isinstance(event, TextDelta):
+            if self.first_text_s is None:
+                self.first_text_s = now - self._asked_at
+            return self._take(event.text)
+        elif isinstance(event, Finished):
+            self.finished, self.left = event, False
+        elif isinstance(event, Failed):
+            self.failed, self.left = event, False
+        return False
+
+    def _take(self, text: str) -> bool:
+        self.raw += text
+        return bool(text) and self._trimmer.push(text)
+
+    def _fitted(self) -> Fill | None:
+        cut = self.finished is not None and self.finished.reason in ("length", "context")
+        return fitted(self._trimmer, self.ask.snapshot, cut=cut)
+
+
+def fitted(trimmer: Trimmer, snapshot: Snapshot, *, cut: bool = False) -> Fill | None:
+    """What a trimmer leaves of an answer; None for nothing. Syntax is not looked at."""
+    text = trimmer.result(cut=cut)
+    if not text.strip():
+        return None
+    start, end = trimmer.span(cut=cut)
+    assert start == snapshot.offset, "fills begin at the cursor"
+    return Fill(text=text, covers=end - start)
+
+
+def refusal(fill: Fill, snapshot: Snapshot) -> str:
+    """Why a fill had better not be shown; empty if it may be."""
+    before, after = windows(snapshot)
+    if breaks_syntax(snapshot.language, before, fill.text, after[fill.covers :]):
+        return BREAKS_SYNTAX
+    return ""
