@@ -49,7 +49,7 @@ class AnswerView(Vertical):
     """The answer. Takes its text in deltas, or all at once."""
 
     DEFAULT_CSS = """
-    AnswerView { height: auto; }
+    AnswerView { height: auto; layout: stream; }
     AnswerView.-origin > ProsePane, AnswerView.-origin > CodeView { display: none; }
     """
 

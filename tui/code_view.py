@@ -13,12 +13,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
-from textual.widgets import Static
 
 from tui import highlighting
 from tui.line_pane import LinePane
@@ -49,34 +46,15 @@ class CodeChosen(Message):
         """1-based line of the block's fence in the answer."""
 
 
-class CodeHead(Static):
-    """The language of a block, and what can be done with it as something to click on."""
-
-    def __init__(self, fence: Fence) -> None:
-        parts = [Content(visible(fence.info) or "code")]
-        for verb in CODE_VERBS:
-            click = Style.from_meta({"@click": f"chosen('{verb}')"})
-            word = verb.removesuffix("_code")
-            parts.append(Content.styled(word, click + Style(underline=True)))
-        super().__init__(Content("  ").join(parts), markup=False)
-        self._line = fence.line
-
-    def action_chosen(self, verb: CodeVerb) -> None:
-        """Say that this block was chosen for something."""
-        self.post_message(CodeChosen(verb, self._line))
-
-
-class CodeView(Vertical):
-    """A code block."""
+class CodeView(LinePane):
+    """A code block: one row that heads it, and its lines."""
 
     DEFAULT_CSS = """
     CodeView {
-        height: auto;
         margin: 0 0 1 0;
+        padding: 0 1;
         background: $foreground 6%;
-        & > CodeHead { color: $foreground 60%; height: auto; padding: 0 1; }
-        & > LinePane { padding: 0 1; }
-        & > LinePane > .line-pane--code { background: transparent; }
+        & > .line-pane--code { background: transparent; }
     }
     """
 
@@ -85,16 +63,17 @@ class CodeView(Vertical):
         self.fence = fence
         self.highlighted = 0
         """Characters given to the lexer so far."""
-        self.pane = LinePane()
-        self._settled = 0
-        self._window = 0
+        self._shown = 0
+        """Pieces of the fence that are settled here as well."""
+        self._window = 1
         """First row of those that are coloured with each update."""
         self._finished = False
+        self.extend([_head(fence)])
 
-    def compose(self) -> ComposeResult:
-        """The head and the code."""
-        yield CodeHead(self.fence)
-        yield self.pane
+    @property
+    def code(self) -> list[Row]:
+        """The rows without the head."""
+        return self.rows[1:]
 
     def on_mount(self) -> None:
         """Show what is there already."""
@@ -103,10 +82,10 @@ class CodeView(Vertical):
     def sync(self) -> None:
         """Show what the fence has more than before."""
         pieces = self.fence.pieces
-        fresh = [_plain(piece) for piece in pieces[self._settled :]]
-        self._settled = len(pieces)
+        fresh = [_plain(piece) for piece in pieces[self._shown :]]
+        self._shown = len(pieces)
         partial = [] if self.fence.partial is None else [_plain(self.fence.partial)]
-        self.pane.extend(fresh, partial)
+        self.extend(fresh, partial)
         if self.fence.closed:
             self.finish()
         elif self.fence.language:
@@ -119,20 +98,20 @@ class CodeView(Vertical):
         self._finished = True
         if not self.fence.language:
             return
-        if sum(len(row.body) for row in self.pane.rows) <= AT_ONCE:
-            self._restyle(0, self._colored(self.pane.rows))
+        if sum(len(row.body) for row in self.code) <= AT_ONCE:
+            self._recolor(1, self._colored(self.code))
         else:
             self.run_worker(self._color_all(), exclusive=True)
 
     def _color_end(self) -> None:
         """Colour the last lines, as if the code began there: cheap, and right most of the time."""
-        rows = self.pane.rows
+        rows = self.rows
         size = sum(len(row.body) for row in rows[self._window :])
         if size > 2 * WINDOW:
             while size > WINDOW:
                 size -= len(rows[self._window].body)
                 self._window += 1
-        self._restyle(self._window, self._colored(rows[self._window :]))
+        self._recolor(self._window, self._colored(rows[self._window :]))
 
     def _colored(self, rows: Sequence[Row]) -> list[Content]:
         self.highlighted += sum(len(row.body) for row in rows)
@@ -140,27 +119,40 @@ class CodeView(Vertical):
 
     async def _color_all(self) -> None:
         """Colour the whole block in slices. The text is final by now."""
-        lines = [row.body.plain for row in self.pane.rows]
+        lines = [row.body.plain for row in self.code]
         self.highlighted += sum(map(len, lines))
         done: list[Content] = []
-        first = 0
+        first = 1
         began = shown = time.monotonic()
         for content in highlighting.styled_lines(lines, self.fence.language):
             done.append(content)
             if (now := time.monotonic()) - began < SLICE_S:
                 continue
             if now - shown > SHOW_S:
-                self._restyle(first, done)
+                self._recolor(first, done)
                 first, done, shown = first + len(done), [], now
             await asyncio.sleep(SLICE_S)
             began = time.monotonic()
-        self._restyle(first, done)
+        self._recolor(first, done)
 
-    def _restyle(self, first: int, contents: Sequence[Content]) -> None:
-        rows = self.pane.rows[first : first + len(contents)]
-        self.pane.restyle(
+    def _recolor(self, first: int, contents: Sequence[Content]) -> None:
+        rows = self.rows[first : first + len(contents)]
+        self.restyle(
             first, [replace(row, body=body) for row, body in zip(rows, contents, strict=True)]
         )
+
+    def action_chosen(self, verb: CodeVerb) -> None:
+        """Say that this block was chosen for something."""
+        self.post_message(CodeChosen(verb, self.fence.line))
+
+
+def _head(fence: Fence) -> Row:
+    """The language of a block, and what can be done with it as something to click on."""
+    parts = [Content.styled(visible(fence.info) or "code", "$foreground 60%")]
+    for verb in CODE_VERBS:
+        click = Style.from_meta({"@click": f"chosen('{verb}')"})
+        parts.append(Content.styled(verb.removesuffix("_code"), click + Style(underline=True)))
+    return Row(body=Content("  ").join(parts), silent=True)
 
 
 def _plain(piece: Piece) -> Row:

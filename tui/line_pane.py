@@ -140,7 +140,9 @@ class LinePane(Widget):
             Segment(part, part_style.rich_style)
             for part, part_style in text.render(style, end="", parse_style=self._resolved)
         ]
-        strip = Strip(parts or [Segment(" ", style.rich_style)]).apply_offsets(line.start, index)
+        strip = Strip(parts or [Segment(" ", style.rich_style)])
+        if not row.silent:
+            strip = strip.apply_offsets(line.start, index)
         if line.prefix:
             strip = Strip.join([Strip([Segment(line.prefix, prefix_style.rich_style)]), strip])
         return strip.adjust_cell_length(self._width, style.rich_style)
@@ -158,6 +160,8 @@ class LinePane(Widget):
         selection = self.text_selection
         if selection is None or (span := selection.get_span(index)) is None:
             return None
+        if self.rows[index].silent:
+            return None
         start, end = span
         return start, len(self.rows[index].body) + self._width if end == -1 else end
 
@@ -169,7 +173,7 @@ class LinePane(Widget):
         for index in range(max(0, first), min(last, len(self.rows) - 1) + 1):
             row = self.rows[index]
             span = selection.get_span(index)
-            if span is None:
+            if span is None or row.silent:
                 continue
             start, end = span
             if parts and not row.glued:

@@ -78,6 +78,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """What copying gives, where that isn't the body's text."""
     glued: bool = False
     """Copied without a line end before it: the row before it is the same line of the source."""
+    silent: bool = False
+    """Belongs to the screen, not to the text: neither selected nor copied."""
 
 
 GAP = Row(body=Content(""))

@@ -24,7 +24,7 @@ from tui.provenance_view import ProvenanceView
 def rows_of(view: AnswerView) -> list[list[tuple[str, str, tuple[object, ...]]]]:
     return [
         [(row.first, row.body.plain, tuple(row.body.spans)) for row in pane.rows]
-        for kind in ("AnswerView > ProsePane", "CodeView > LinePane", "ProvenanceView > LinePane")
+        for kind in ("AnswerView > ProsePane", "CodeView", "ProvenanceView > LinePane")
         for pane in view.query(kind).results(LinePane)
     ]
 
@@ -79,7 +79,7 @@ def test_deltas_that_told_another_text_are_put_right() -> None:
         await stage.transcript.set_provenance(False)
         await settle(stage, pilot)
         assert rows_of(wrong)[0][0][1] == "other"
-        assert rows_of(wrong)[1][0][1] == "x"
+        assert rows_of(wrong)[1][1][1] == "x"
 
     on_stage(play)
 
@@ -134,11 +134,11 @@ def test_a_long_block_is_coloured_whole_when_it_is_closed() -> None:
         text = "```python\n" + line * 2000
         await view.append(TextDelta(text=text, kinds=(), spans=()))
         code = view.query_one(CodeView)
-        assert not code.pane.rows[100].body.spans
+        assert not code.code[100].body.spans
         before = code.highlighted
         await view.append(TextDelta(text="```\n", kinds=(), spans=()))
         await settle(stage, pilot)
-        assert all(row.body.spans for row in code.pane.rows)
+        assert all(row.body.spans for row in code.code)
         assert code.highlighted - before == len(line) * 2000 - 2000
         await view.finish()
         await settle(stage, pilot)
@@ -187,7 +187,7 @@ def test_selected_code_is_copied_as_it_was_written(provenance: bool) -> None:
         view = await answer(stage, f"```python\n{code}\n```\n")
         await view.finish()
         await settle(stage, pilot)
-        pane = marked_of(view) if provenance else view.query_one(CodeView).pane
+        pane = marked_of(view) if provenance else view.query_one(CodeView)
         pane.text_select_all()
         await pilot.pause()
         fenced = f"```python\n{code}\n```"

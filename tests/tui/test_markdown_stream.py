@@ -85,6 +85,7 @@ def read_whole(text: str) -> list[Any]:
 @given(documents, cuts)
 @example(DOCUMENT, [1])
 @example(DOCUMENT, [7, 3])
+@example("| a |\n|---|\n| x |\n| y |\n| **z** |\n", [1])
 def test_any_cut_gives_the_rows_of_one_parse(text: str, sizes: list[int]) -> None:
     streamed = state(in_pieces(text, sizes))
     assert streamed == state(at_once(text))
