@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
 from msgspec import Struct
 
 from tui import path_hints
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _BLANK_LINES_BETWEEN = 2
@@ -69,7 +72,11 @@ def code_blocks(markdown: str) -> tuple[CodeBlock, ...]:
 @cache
 def _parser() -> MarkdownIt:
     """The block rules of the widget that shows the answer; what lines hold does not matter."""
-    return MarkdownIt("commonmark").enable("table").disable("inline")
+    from markdown_it import MarkdownIt  # not before the first paint
+
+    # What the transcript shows (`markdown_rows.parser`): neither HTML nor link definitions.
+    rules = MarkdownIt("commonmark", {"html": False}).enable("table")
+    return rules.disable(["inline", "reference"])
 
 
 def _inner_lines(content: str) -> list[str]:
