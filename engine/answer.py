@@ -130,7 +130,8 @@ class Answer:
         unit_ms = session.costs.at(context).unit_ms
         choice = self.drafting.choose(row, session.slots.cache)
         choice, done = self._decode(choice)
-        session.learned(self.drafting.learn(done, context), context)
+        self.drafting.learn(done, context)
+        session.stands_at(context)
         self._totals.count(done, unit_ms)
         said = self.telling.say(row.output[-done.emitted :], row.kinds[-done.emitted :])
         if self.telling.stopped:

@@ -84,13 +84,13 @@ class Drafting:
         self._given_up = reason
         return Choice(route="plain", k=0, reason=reason)
 
-    def learn(self, done: Round, context_tokens: int) -> tuple[Route, int] | None:
-        """Take in what a round showed; returns the shared record that it tested, if it did."""
+    def learn(self, done: Round, context_tokens: int) -> None:
+        """Take in what a round showed."""
         costs, evidence = self._grounds.costs, self._offered.get(done.route, 0)
         self.lengths.observe(done.route, evidence, tested=done.tested, accepted=done.accepted)
         if not done.drafted:
             costs.observe_plain(context_tokens, done.total_ms)
-            return None
+            return
         costs.observe_draft(
             context_tokens,
             k=done.drafted,
@@ -98,7 +98,6 @@ class Drafting:
             rest_ms=done.total_ms - done.draft_ms,
             by_layers=self.drafters[done.route].reusable_layers > 0,
         )
-        return (done.route, evidence) if self._steering.route == "auto" else None
 
     def _explained(self, choice: Choice) -> str:
         route, k = self._steering.route, self._steering.k

@@ -7,7 +7,7 @@ changes none of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -15,31 +15,25 @@ from engine.costs import CostTable, bucket_of, bucket_tokens
 from engine.draft_length import MIN_GAIN, MIN_K, Acceptance
 from engine.protocol import Route
 
-Record = tuple[Route, int]
-
 
 def fallback_tokens(
-    costs: CostTable,
-    records: Mapping[Record, Acceptance],
-    tested: Collection[Record],
-    *,
-    max_k: int,
-    limit: int,
+    costs: CostTable, records: Mapping[tuple[Route, int], Acceptance], *, max_k: int, limit: int
 ) -> int | None:
-    """The context from which not even the best tested route would win `MIN_GAIN`.
+    """The context from which not even the best route that was tried would win `MIN_GAIN`.
 
-    None where one does up to `limit`, and where nothing was tested yet. 0: drafting never pays.
+    None where one does up to `limit`, and where none was tried yet. 0: drafting never pays.
     """
-    if not tested:
+    tried = [(route, record) for (route, _), record in records.items() if record.tried]
+    if not tried:
         return None
-    looked_at = replace(costs, buckets=dict(costs.buckets))  # looking up a bucket adds it
 
     def pays(context_tokens: int) -> bool:
+        looked_at = replace(costs, buckets=dict(costs.buckets))  # looking up a bucket adds it
         return any(
-            records[route, evidence].expected_tokens(k)
+            record.expected_tokens(k)
             >= MIN_GAIN
             * looked_at.round_ratio(context_tokens, k=k, drafted_by_layers=route == "layer_skip")
-            for route, evidence in tested
+            for route, record in tried
             for k in range(min(MIN_K, max_k), max_k + 1)
         )
 

@@ -18,7 +18,7 @@ from engine.config import DraftSettings, check_sampling
 from engine.costs import CostTable
 from engine.draft.routes import default_exit_layer, new_records
 from engine.drafting import Drafting, Grounds
-from engine.fallback import Record, fallback_tokens
+from engine.fallback import fallback_tokens
 from engine.loading import Loaded
 from engine.out_of_memory import is_out_of_memory, shortage
 from engine.protocol import (
@@ -59,7 +59,6 @@ class Session:
         self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
         self._records = new_records("auto")
-        self._tested: set[Record] = set()
         self._context_seen = 0
 
     @property
@@ -133,21 +132,15 @@ class Session:
             context_limit=self.context_tokens,
         )
 
-    def learned(self, record: Record | None, context_tokens: int) -> None:
-        """Note a round: the shared record that it tested, if any, and where it stood."""
+    def stands_at(self, context_tokens: int) -> None:
+        """Note the context length of a round that was run."""
         self._context_seen = context_tokens
-        if record is not None:
-            self._tested.add(record)
 
     def fallback_tokens(self) -> int | None:
         """The context length from which drafting is expected not to pay, by what was measured so
         far; None if it pays throughout, or if nothing was drafted yet."""
         return fallback_tokens(
-            self.costs,
-            self._records,
-            self._tested,
-            max_k=self.settings.max_k,
-            limit=self.context_tokens,
+            self.costs, self._records, max_k=self.settings.max_k, limit=self.context_tokens
         )
 
     def plain_tokens_per_s(self) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from engine.protocol import ChatPrompt, Finished, GenerateRequest, SamplingParams, Started, Turn
 from engine.text import TextCodec
 
+from .paced import PacedModel, with_model
 from .stream_rules import check_stream
 from .test_text import CHATML, HEADERS, LLAMA_MARKERS, PLAIN_LOOP, UNMARKED
 from .tiny_session import answered, ask, codec, finish, text_of, tiny_session
@@ -119,6 +122,33 @@ def test_a_sentencepiece_message_goes_on_with_its_spaces(tmp_path: Path) -> None
     word = tokenizer.token_to_id("▁a")
     assert codec.stream(after=said).push([word]) == " a"
     assert codec.stream().push([word]) == "a"
+
+
+class Favouring(PacedModel):
+    """Says one word whenever it is asked."""
+
+    word = 0
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores = super().logits(hidden)
+        scores[:, self.word] += 1e4
+        return scores
+
+
+def test_an_answer_that_goes_on_begins_with_its_space(tmp_path: Path) -> None:
+    tokenizer = byte_fallback(merges=(("▁", "a"), ("a", "b")))
+    template = BRACKETS.replace("bos_token", "''").replace("eos_token", "''")
+    model = Favouring()
+    model.word = tokenizer.token_to_id("▁a")
+    loaded = replace(
+        with_model(model),
+        text=TextCodec.from_folder(save(tmp_path / "m", tokenizer, template=template)),
+    )
+    short = SamplingParams(max_tokens=3)
+    begun = GenerateRequest(id="1", prompt=ChatPrompt(turns=(QUESTION,)), sampling=short)
+    gone_on = GenerateRequest(id="2", prompt=open_prompt("a b"), sampling=short)
+    assert text_of(answered(tiny_session(loaded), begun)) == "a a a"
+    assert text_of(answered(tiny_session(loaded), gone_on)) == " a a a"
 
 
 # The model's own words

@@ -30,12 +30,14 @@ def table(steps: dict[int, float]) -> CostTable:
     )
 
 
-def record(rate: float) -> Acceptance:
-    return Acceptance(first=rate, later=rate)
+def record(rate: float, *, tried: bool = True) -> Acceptance:
+    made = Acceptance(first=rate, later=rate)
+    made.tried = tried
+    return made
 
 
 def forecast(costs: CostTable, rate: float, limit: int = 16_384) -> int | None:
-    return fallback_tokens(costs, {COPY: record(rate)}, {COPY}, max_k=8, limit=limit)
+    return fallback_tokens(costs, {COPY: record(rate)}, max_k=8, limit=limit)
 
 
 def test_what_pays_everywhere_has_no_end() -> None:
@@ -61,17 +63,19 @@ def test_where_it_pays_again_later_it_has_not_ended() -> None:
 
 
 def test_untested_routes_promise_nothing() -> None:
-    records = {COPY: record(0.95), SKIP: record(0.1)}
-    costs = table({0: 0.3})
-    assert fallback_tokens(costs, records, set(), max_k=8, limit=4096) is None
-    assert fallback_tokens(costs, records, {SKIP}, max_k=8, limit=4096) == 0
-    assert fallback_tokens(costs, records, {SKIP, COPY}, max_k=8, limit=4096) is None
+    def found(*, copy: bool, skip: bool) -> int | None:
+        records = {COPY: record(0.95, tried=copy), SKIP: record(0.1, tried=skip)}
+        return fallback_tokens(table({0: 0.3}), records, max_k=8, limit=4096)
+
+    assert found(copy=False, skip=False) is None
+    assert found(copy=False, skip=True) == 0
+    assert found(copy=True, skip=True) is None
 
 
 def test_drafting_by_layers_costs_its_drafts_too() -> None:
     costs = table({0: 0.05})
-    assert fallback_tokens(costs, {COPY: record(0.6)}, {COPY}, max_k=8, limit=4096) is None
-    assert fallback_tokens(costs, {SKIP: record(0.3)}, {SKIP}, max_k=8, limit=4096) == 0
+    assert fallback_tokens(costs, {COPY: record(0.6)}, max_k=8, limit=4096) is None
+    assert fallback_tokens(costs, {SKIP: record(0.3)}, max_k=8, limit=4096) == 0
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -87,12 +91,12 @@ def test_it_is_the_least_context_behind_which_nothing_pays(
     """Against the definition, context by context; and looking leaves the table as it was."""
     costs = table(steps)
     before = msgspec.json.encode(costs)
-    found = fallback_tokens(costs, {COPY: record(rate)}, {COPY}, max_k=max_k, limit=limit)
+    found = fallback_tokens(costs, {COPY: record(rate)}, max_k=max_k, limit=limit)
     assert msgspec.json.encode(costs) == before
     pays = [
         max(
             record(rate).expected_tokens(k)
-            / costs.round_ratio(bucket_tokens(at), k=k, drafted_by_layers=False)
+            / table(steps).round_ratio(bucket_tokens(at), k=k, drafted_by_layers=False)
             for k in range(MIN_K, max_k + 1)
         )
         >= MIN_GAIN
@@ -111,7 +115,6 @@ def test_a_session_knows_nothing_before_it_drafted() -> None:
     assert session.fallback_tokens() is None
     drafts = SamplingParams(max_tokens=40, repetition_penalty=0.5)
     answered(session, ask("a b a b a b a b", sampling=drafts))
-    assert session._tested
     session.costs.buckets[0] = bucket(5.0)
     assert session.fallback_tokens() == 0
 

@@ -350,6 +350,31 @@ def test_a_failure_in_a_round_ends_that_answer_alone(
     assert ("surprise" in caplog.text) == (code == "internal")
 
 
+def test_what_was_held_back_is_told_before_a_failure() -> None:
+    """Every last character may begin a stop string here, so that one is always held back."""
+
+    async def test() -> None:
+        whole = text_of(answered(tiny_session(), CHAT))
+        stops = tuple({character + "never said" for character in whole})
+        request = ask(route="plain", sampling=SamplingParams(max_tokens=40, stop=stops))
+        async with running() as (engine, model):
+            model.hold()
+            model.allow(9)
+            async with engine.generate(request) as stream:
+                events = await up_to(stream, lambda _: model.passes == 9)
+                await held_in_round(model)
+                model.errors = [ValueError("surprise")]
+                model.free()
+                events += await all_of(stream)
+            assert isinstance(check_stream(events), Failed)
+            assert isinstance(events[-2], TextDelta), "the text that was held back"
+            said = "".join(event.text for event in events if isinstance(event, TextDelta))
+            nine = ask(route="plain", sampling=SamplingParams(max_tokens=9))
+            assert said == text_of(answered(tiny_session(), nine))
+
+    play(test)
+
+
 def test_a_shortage_that_passes_costs_an_answer_nothing() -> None:
     async def test() -> None:
         async with running() as (engine, model):

@@ -329,6 +329,15 @@ def test_what_is_still_there_was_not_evicted() -> None:
     assert (claim.cached, claim.evicted) == (8, 19 - 8)
 
 
+def test_a_loss_is_told_to_the_next_request_only() -> None:
+    slots = new_slots(1)
+    answer(slots, chat(1), conversation="a")
+    answer(slots, chat(2), conversation="b")
+    assert slots.take(chat(1), "a").evicted == 5
+    slots.give_back(0, [])
+    assert slots.take(chat(3), "a").evicted == 0
+
+
 def test_forgetting_is_an_eviction_too() -> None:
     slots = new_slots(2)
     answer(slots, chat(1), conversation="a")

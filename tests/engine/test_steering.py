@@ -93,10 +93,23 @@ def test_a_k_out_of_range_is_refused_and_changes_nothing(k: int) -> None:
 
 def test_a_pin_learns_nothing_that_auto_would_believe() -> None:
     session = tiny_session()
-    answer = session.start(ask(sampling=LONG))
-    answer.steer(Steering(route="layer_skip", k=2))
-    rest(answer)
-    assert session.fallback_tokens() is None, "nothing was tested under auto"
+    for request in (ask(sampling=LONG), ask(sampling=LONG, route="layer_skip")):
+        answer = session.start(request)
+        answer.steer(Steering(route="layer_skip", k=2))
+        rest(answer)
+    assert not any(record.tried for record in session._records.values())
+    answer.steer(Steering())
+    assert session.fallback_tokens() is None
+
+
+def test_a_drafter_in_use_keeps_what_it_knows_of_the_text() -> None:
+    answer = tiny_session().start(ask(sampling=LONG))
+    begun(answer, 3)
+    copy = answer.drafting.drafters["copy"]
+    answer.steer(Steering(route="copy", k=2))
+    assert answer.drafting.drafters == {"copy": copy}
+    answer.steer(Steering(route="plain"))
+    assert answer.drafting.drafters == {}
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
