@@ -75,12 +75,11 @@ def diagnose(
     except ModelError as refused:
         problems.append(_problem(refused))
     else:
-        context = wanted.context or min(sizes.context_tokens, memory_plan.DEFAULT_CONTEXT_TOKENS)
-        made = memory_plan.plan(
+        made = memory_plan.plan_within(
             sizes,
             quant=wanted.quant,
-            context_tokens=context,
-            rows=wanted.load().rows,
+            context_tokens=wanted.context,
+            least_rows=wanted.load().rows,
             available_bytes=available,
             kernels=kernels,
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from engine.host_memory import physical_cores
 from engine.memory_plan import available_host_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def this_machine() -> Machine:
         system=f"{platform.system()} {platform.machine()}",
         packages={name: _version(name) for name in PACKAGES},
         cpu=model or platform.processor() or platform.machine(),
-        physical_cores=_physical_cores(),
+        physical_cores=physical_cores(),
         avx512_bf16="avx512_bf16" in flags,
         available_bytes=available_host_bytes(),
         cuda=_cuda_device(),
@@ -91,14 +92,6 @@ def _processor(cpuinfo: Path) -> tuple[str, frozenset[str]]:
         key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
     }
     return fields.get("model name", ""), frozenset(fields.get("flags", "").split())
-
-
-def _physical_cores() -> int:
-    import psutil  # type: ignore[import-untyped]  # it ships no types
-
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed))
 
 
 def _version(package: str) -> str | None:

@@ -1,10 +1,11 @@
-"""What this machine, its container and its limits leave to this process, in bytes.
+"""What this machine, its container and its limits leave to this process: bytes, and cores.
 
 Plain questions to the operating system, each asked anew. Knows no model and no torch.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -22,6 +23,15 @@ def resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def physical_cores() -> int:
+    """Cores this process may use; two hardware threads of one core share the unit that counts."""
+    import psutil
+
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(cores, allowed))
 
 
 def _container_bytes() -> int | None:

@@ -9,7 +9,6 @@ Invariant: the same files and settings give the same folder, and it is converted
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from engine.checkpoint import checkpoint_path, digest_of, open_checkpoint
 from engine.convert import Progress, convert, origin_of
 from engine.converted import is_complete, read_architecture, read_weights
 from engine.families import Architecture, architecture_of
+from engine.host_memory import physical_cores
 from engine.memory_plan import (
     DEFAULT_CONTEXT_TOKENS,
     Kernels,
@@ -72,7 +72,7 @@ def load(path: Path, settings: LoadSettings, cache_folder: Path, progress: Progr
     asked for is as long as fits; `notice` says when that is less than usual.
     """
     settings = msgspec.structs.replace(settings, device=_device(settings))
-    torch.set_num_threads(settings.threads or _physical_cores())
+    torch.set_num_threads(settings.threads or physical_cores())
     digest = _digest(path)
     origin = origin_of(checkpoint_path(path), digest, settings)
     folder = cache_folder / origin.folder_name
@@ -144,15 +144,6 @@ def _device(settings: LoadSettings) -> str:
             "Use --device cpu, or install the driver and torch's CUDA build.",
         )
     return settings.device
-
-
-def _physical_cores() -> int:
-    """Cores this process may use; two hardware threads of one core share the unit that counts."""
-    import psutil
-
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed))
 
 
 def _plan(arch: Architecture, settings: LoadSettings) -> MemoryPlan:
