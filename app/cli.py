@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from app import ask as asking
 from app import complete as filling
 from app import logs, measure
+from app.bench_options import BenchOptions
 from app.completion import VARIABLE, completion_command, get_ready
 from app.config_cli import config
 from app.doctor_cli import doctor_command
@@ -197,23 +198,32 @@ def verify(
 @cli.command(epilog=_EPILOG, short_help="Time every route on the built-in cases.")
 @with_groups
 def bench(
-    repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="Runs of each case and route.")
-    ] = measure.BENCH_REPEATS,
+    what: BenchOptions = BenchOptions(),
     case: Cases = None,
     exit_layer: ExitLayer = None,
     as_json: AsJson = False,
     model: ModelOptions = ModelOptions(),
     sampling: SamplingOptions = SamplingOptions(),
 ) -> None:
-    """Time every route on the built-in cases, taking turns; prints medians and × plain."""
+    """Time every route on the built-in cases, taking turns; prints medians and × plain.
+
+    With --keystrokes: how long completions in an editor take, and what was wrong with them.
+    """
+    if what.keystrokes:
+        from app.keystrokes import run_keystrokes
+
+        settings = _settings(model)
+        run_keystrokes(case or (), settings, sys.stdout, speed=what.speed, as_json=as_json)
+        return
     cases = measure.chosen_cases(case or ())
     settings = _settings(model, DecodeOptions(exit_layer=exit_layer), sampling)
     drawn = settings.sampling
     if sampling.max_tokens is None:
         drawn = replace(drawn, max_tokens=measure.BENCH_TOKENS)
     session = session_for(settings)
-    measure.run_bench(session, cases, sys.stdout, repeats=repeats, sampling=drawn, as_json=as_json)
+    measure.run_bench(
+        session, cases, sys.stdout, repeats=what.repeats, sampling=drawn, as_json=as_json
+    )
 
 
 @cli.command("lsp", epilog=_EPILOG, short_help="Complete code in an editor.")

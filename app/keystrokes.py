@@ -16,26 +16,28 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.editor_stats import completions_file
 from app.editor_wire import EditorWire
+from app.paths import user_paths
 from app.settings import ENVIRONMENT
 from app.trace_editor import TraceEditor
 from app.trace_judge import Item, duplicates, is_stale, leaks
+from app.traces import Trace, chosen_traces
 from app.typist import Stroke, Typist
 from engine.protocol import EngineError, FillPrompt
 
 if TYPE_CHECKING:
     from app.paths import Paths
     from app.settings import Settings
-    from app.traces import Trace
 
 READY_S = 300.0
 LAST_S = 5.0
@@ -161,8 +163,27 @@ class Player:
             self._shown = item
 
 
-async def play(traces: Sequence[Trace], settings: Settings, paths: Paths, speed: float) -> Played:
+def run_keystrokes(
+    names: Sequence[str], settings: Settings, out: TextIO, *, speed: float, as_json: bool
+) -> None:
+    """Type the named traces, or all, and print what came of it. Raises `EngineError`."""
+    from app.keystroke_report import figures, lines_of
+
+    traces = chosen_traces(names)
+    player = play(traces, settings, speed, lambda line: sys.stderr.write(f"{line}\n"))
+    played = asyncio.run(player)
+    if as_json:
+        told = {"traces": [trace.name for trace in traces], "speed": speed} | figures(played)
+        out.write(msgspec.json.format(msgspec.json.encode(told)).decode() + "\n")
+    else:
+        out.writelines(line + "\n" for line in lines_of(played))
+
+
+async def play(
+    traces: Sequence[Trace], settings: Settings, speed: float, said: Callable[[str], object]
+) -> Played:
     """Type the traces one after another into a server of its own. Raises `EngineError`."""
+    paths = user_paths()
     await _wake(settings, paths)
     with tempfile.TemporaryDirectory(prefix="sspec-assist-keys-") as scratch:
         folder, data = Path(scratch) / "project", Path(scratch) / "data"
@@ -175,7 +196,10 @@ async def play(traces: Sequence[Trace], settings: Settings, paths: Paths, speed:
         await wire.start(_command(), _environment(settings, data))
         try:
             await _greet(wire, folder, ready)
-            players = [await _played(wire, trace, folder, speed) for trace in traces]
+            players = []
+            for number, trace in enumerate(traces, start=1):
+                said(f"{number}/{len(traces)} {trace.name}")
+                players.append(await _played(wire, trace, folder, speed))
         finally:
             await wire.close()
         return _sums(players, _overruns(completions_file(replace(paths, data=data))))

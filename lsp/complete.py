@@ -196,6 +196,7 @@ class Completer:
         if not record.explicit and await self._prefetch.arrived(place):
             known = self._known(place, record)
             if known is not None:
+                record.source = "model"  # it had to be waited for
                 return known.fills
         self._prefetch.stop()
         record.source = "model"
