@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from app.paths import Paths, user_paths
 from app.screen_guard import private_screen
+from engine.protocol import EngineError
 from tui.settings import LiveSettings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def run_chat(settings: Settings, resume: bool = False) -> int:
     """Run the chat until the user leaves it, and return the exit code.
 
-    Raises `RequestError` where there is no terminal to run it in.
+    Raises `RequestError` where there is no terminal to run it in, and `EngineError` if it crashes.
     """
     # Importing makes many objects and no garbage: looking for some would cost a tenth of the time
     # to the first paint.
@@ -41,15 +42,30 @@ def run_chat(settings: Settings, resume: bool = False) -> int:
     from tui.history import History
 
     paths = user_paths()
-    with private_screen(paths.data / "logs" / "chat.log"):
+    log = paths.data / "logs" / "chat.log"
+    with private_screen(log):
         _log_to_stderr()
         history = History.open_or_in_memory(paths.data / "history.sqlite")
         try:
             app = ChatApp(chat_start(settings, paths, history, resume=resume))
-            app.run()
+            code = app.run()
         finally:
             history.close()
-    return app.return_code or 0
+    return exit_code(code, log)
+
+
+def exit_code(left_with: int | None, log: Path) -> int:
+    """The exit code of a chat that was left with one.
+
+    Raises `EngineError` where it was not left: an error, whose traceback is in `log`, has ended it.
+    """
+    if left_with is None:
+        raise EngineError(
+            "chat_failed",
+            "the chat ended by an error of its own",
+            f"Conversations are kept: `sspec-assist --resume`. {log} has the details.",
+        )
+    return left_with
 
 
 def chat_start(settings: Settings, paths: Paths, history: History, *, resume: bool) -> ChatStart:

@@ -126,7 +126,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
                 f"the disk of {folder} is full, {readable(free)} free",
                 "Free some space and run the same command again: what was fetched is kept.",
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
+        if error.filename is not None:  # those of the network name no file
             raise ModelError(
                 "cache_unwritable",
                 f"can't write to {folder} ({error.strerror})",

@@ -50,8 +50,12 @@ class EditorWire:
     def ask(self, method: str, params: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         """Send a request; its id, and the whole reply once it comes."""
         self._ids += 1
-        reply = self._waiting[self._ids] = asyncio.get_running_loop().create_future()
-        self._send({"id": self._ids, "method": method, "params": params})
+        reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self._reading is None or self._reading.done():
+            _fail(reply)
+        else:
+            self._waiting[self._ids] = reply
+            self._send({"id": self._ids, "method": method, "params": params})
         return self._ids, reply
 
     async def close(self) -> None:
@@ -86,11 +90,8 @@ class EditorWire:
                 fields = (line.partition(b":") for line in head.split(b"\r\n"))
                 length = next(int(v) for k, _, v in fields if k.lower() == b"content-length")
                 self._take(json.loads(await stream.readexactly(length)))
-        gone = EngineError("server_gone", "the language server ended", "Its log may say why.")
         for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(gone)
-                future.exception()  # nobody may wait for it
+            _fail(future)
 
     def _take(self, message: dict[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
@@ -102,3 +103,10 @@ class EditorWire:
         answer = self._told(method, message.get("params"))
         if number is not None:
             self._send({"id": number, "result": answer})
+
+
+def _fail(reply: asyncio.Future[dict[str, Any]]) -> None:
+    if not reply.done():
+        gone = EngineError("server_gone", "the language server ended", "Its log may say why.")
+        reply.set_exception(gone)
+        reply.exception()  # nobody may wait for it

@@ -201,11 +201,16 @@ class EngineHost:
         return self._move is not None and not self._move.done()
 
     async def _ready(self) -> Engine:
-        recently = self._failure is not None and self._clock() - self._failed_at < RETRY_S
-        if not self._moving and self._engine is None and (not recently or self._failure == STOPPED):
-            self.begin()
-        while self._moving and self._move is not None:
-            await asyncio.wait([self._move])
+        while True:
+            recent = self._failure is not None and self._clock() - self._failed_at < RETRY_S
+            if not self._moving and self._engine is None:
+                if not recent or self._failure == STOPPED:
+                    self.begin()
+            while self._moving and self._move is not None:
+                await asyncio.wait([self._move])
+            # Neither here nor failed: it was just being put away, and is wanted again.
+            if self._engine is not None or self._failure is not None or self._closed:
+                break
         if self._engine is None or self._closed:
             raise CLOSED if self._closed or self._failure is None else error_of(self._failure)
         return self._engine

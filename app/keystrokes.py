@@ -32,7 +32,7 @@ from app.settings import ENVIRONMENT
 from app.trace_editor import TraceEditor
 from app.trace_judge import Item, duplicates, is_stale, leaks
 from app.traces import Trace, chosen_traces
-from app.typist import Stroke, Typist
+from app.typist import READ_S, Stroke, Typist
 from engine.protocol import EngineError, FillPrompt
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ class Player:
         self.editor.note(time.monotonic())
         self._wish(time.monotonic())
         while not self._typist.done:
-            stroke = self._typist.next(self._offered())
+            await asyncio.sleep(self._typist.pause_s() / self._speed)
             offered = self._shown
-            await asyncio.sleep(stroke.pause_s / self._speed)
+            stroke = self._typist.next(self._offered())
+            if stroke.kind.startswith("accept"):
+                await asyncio.sleep(READ_S / self._speed)
             self._do(stroke, offered)
         if self._open:
             await asyncio.wait(self._open.values(), timeout=LAST_S)

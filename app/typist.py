@@ -31,8 +31,6 @@ class Stroke(Struct, frozen=True, kw_only=True):
     """One thing that is done to the document."""
 
     kind: Literal["type", "delete", "accept", "accept word"]
-    pause_s: float
-    """Before it."""
     text: str = ""
 
 
@@ -50,29 +48,34 @@ class Typist:
         """Whether all of it is typed."""
         return not self._rest and not self._slip
 
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
+        """How long it is until the next stroke."""
         pause = self._random.uniform(0.6, 1.6) * KEY_S
+        if self._slip:
+            return 2 * KEY_S
         thinks = self._fresh_line or self._rest.startswith(("\n", "\r\n"))
         return pause + self._random.uniform(0.5, 1.5) * THINK_S if thinks else pause
 
     def next(self, suggestion: str = "") -> Stroke:
-        """The next stroke, `suggestion` being what is offered for the cursor."""
+        """The next stroke, `suggestion` being what is offered for the cursor by then.
+
+        To accept it takes `READ_S` more.
+        """
         if self._slip:
             self._slip = ""
-            return Stroke(kind="delete", pause_s=2 * KEY_S)
+            return Stroke(kind="delete")
         taken = self._taken(suggestion)
         if taken:
             self._rest = self._rest[len(taken) :]
-            whole = taken == suggestion
-            return Stroke(kind="accept" if whole else "accept word", pause_s=READ_S, text=taken)
-        pause = self._pause_s()
+            self._fresh_line = False
+            return Stroke(kind="accept" if taken == suggestion else "accept word", text=taken)
         key = self._key()
         if key in _NEAR and self._random.random() < SLIPS:
             self._slip = _NEAR[key]
-            return Stroke(kind="type", pause_s=pause, text=self._slip)
+            return Stroke(kind="type", text=self._slip)
         self._rest = self._rest[len(key) :]
         self._fresh_line = key.isspace() and len(key) > 1
-        return Stroke(kind="type", pause_s=pause, text=key)
+        return Stroke(kind="type", text=key)
 
     def _key(self) -> str:
         """A character; indentation comes at once, and with the line end before it."""

@@ -20,6 +20,7 @@ from tui.chat_screen import ChatScreen
 from tui.keys import LADDER
 from tui.meter import NARROW_BELOW, SHORT_BELOW
 from tui.safe_text import visible
+from tui.terminal_keys import accept_any_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +83,7 @@ class ChatApp(App[int]):
 
     def __init__(self, start: ChatStart) -> None:
         super().__init__()
+        accept_any_bytes()
         self.start_with = start
         self.chat = ChatScreen(start)
 

@@ -143,8 +143,9 @@ def write_new(root: Path, wish: str, text: str, exactly: bool) -> Path:
             path = path.with_name(f"{stem}-{number}{path.suffix}")
             number += 1
         except (OSError, ValueError) as error:
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise RequestError(
-                "not_written", f"{path} can't be written: {error}", "Choose another place."
+                "not_written", f"{path} can't be written: {why}", "Choose another place."
             ) from error
 
 

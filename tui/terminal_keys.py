@@ -1,16 +1,20 @@
 """What terminals send that Textual 8.2.8 takes for something else, put right.
 
-Owns the names of the keys that break a line, the code of alt+enter, and the mouse reports without a
-position that VS Code sends and that would be typed into the text. Knows no widget.
+Owns the names of the keys that break a line, the code of alt+enter, bytes that are no UTF-8, and
+the mouse reports without a position that VS Code sends and that would be typed into the text. Knows
+no widget.
 
 Invariant: nothing a person could type is taken away.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
+import sys
 from collections import deque
 from enum import Enum
+from functools import partial
 from typing import cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -39,6 +43,19 @@ def teach_alt_enter() -> None:
     """
     table = cast("dict[str, object]", ANSI_SEQUENCES_KEYS)
     table["\x1b\r"] = (_Chord.ALT_ENTER,)
+
+
+def accept_any_bytes() -> None:
+    """Make Textual read a byte that is no UTF-8 (of a pasted Latin-1 text, say) as U+FFFD.
+
+    Its reading thread dies of one otherwise, and the application with it.
+    """
+    if sys.platform == "win32":
+        return  # the console gives characters there
+    from textual.drivers import linux_driver
+
+    forgiving = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")
+    vars(linux_driver)["getincrementaldecoder"] = lambda _: forgiving
 
 
 class MouseReports:

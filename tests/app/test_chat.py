@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from app.chat import known_models, live_settings
+from app.chat import exit_code, known_models, live_settings
 from app.paths import user_paths
 from app.screen_guard import private_screen
 from app.settings import Settings, read_settings
 from app.settings_watch import SettingsWatch, watch_settings
-from engine.protocol import RequestError
+from engine.protocol import EngineError, RequestError
 from tui.messages import SettingsChanged
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +76,14 @@ def test_without_a_terminal_the_chat_refuses(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="needs a terminal"), private_screen(tmp_path / "log"):
         pass
     assert not (tmp_path / "log").exists()
+
+
+def test_a_chat_that_was_not_left_is_a_failure_and_says_where_to_look(tmp_path: Path) -> None:
+    assert exit_code(0, tmp_path / "chat.log") == 0
+    with pytest.raises(EngineError) as raised:
+        exit_code(None, tmp_path / "chat.log")
+    assert raised.value.exit_code == 1
+    assert str(tmp_path / "chat.log") in raised.value.hint
 
 
 def test_nothing_is_here_on_a_new_machine() -> None:

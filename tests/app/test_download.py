@@ -172,10 +172,11 @@ def test_a_disk_that_fills_up_on_the_way_is_a_sentence(tmp_path: Path) -> None:
     assert files_under(tmp_path / "models") == {"tiny.partial/tiny.gguf.hub"}
 
 
-def test_a_place_that_can_t_be_written_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "models").write_text("a file where the folder should be")
+@pytest.mark.parametrize("place", ["file/models", "/proc/nowhere/models"])
+def test_a_place_that_can_t_be_written_is_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be")
     with pytest.raises(ModelError) as raised:
-        fetch(entry_of(CONTENT, hub_file()), tmp_path / "models", quiet, reach_of("", tmp_path))
+        fetch(entry_of(CONTENT, hub_file()), tmp_path / place, quiet, reach_of("", tmp_path))
     assert raised.value.code == "cache_unwritable"
 
 

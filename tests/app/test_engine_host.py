@@ -215,6 +215,20 @@ def test_the_model_is_put_away_after_its_time_and_comes_back_when_used() -> None
     assert play(test, unload_minutes=5.0).opened == ["one", "one"]
 
 
+def test_who_comes_while_the_model_is_put_away_gets_it_back() -> None:
+    async def test(world: World) -> None:
+        await world.answer()
+        world.now += 6 * MINUTE
+        ticking = asyncio.create_task(world.host.tick())
+        while (await world.host.status()).state == "ready":
+            await asyncio.sleep(0)
+        assert not ticking.done()
+        assert isinstance((await world.answer())[-1], Finished)
+        await ticking
+
+    assert play(test, unload_minutes=5.0).opened == ["one", "one"]
+
+
 def test_looking_is_not_use_and_an_answer_under_way_is() -> None:
     async def test(world: World) -> None:
         world.pause_s = 0.01

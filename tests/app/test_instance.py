@@ -132,6 +132,15 @@ def test_what_the_disk_refuses_is_a_sentence(
     assert said in caught.value.hint
 
 
+def test_a_folder_where_the_socket_belongs_is_named(place: Place) -> None:
+    assert place.socket is not None
+    place.socket.mkdir(parents=True)
+    with pytest.raises(EngineError) as caught, claimed(place):
+        pass
+    assert str(place.socket) in caught.value.message
+    assert "Remove what is in the way" in caught.value.hint
+
+
 def test_a_long_path_gets_a_short_socket_of_its_own(tmp_path: Path) -> None:
     place, other = place_of(tmp_path / ("long" * 30)), place_of(tmp_path / ("long" * 31))
     assert place.socket is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App, ComposeResult
+from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 from textual.widgets.text_area import Selection
@@ -28,7 +30,7 @@ from tui.prompt import PromptInput
 from tui.prompt_area import ACTIONS, PromptArea
 from tui.prompt_history import PromptHistory
 from tui.prompt_layout import shares
-from tui.terminal_keys import teach_alt_enter
+from tui.terminal_keys import accept_any_bytes, teach_alt_enter
 
 LARGE = "".join(f"line {n}\n" for n in range(42))
 Sent = tuple[str, tuple[Snippet, ...]]
@@ -191,6 +193,30 @@ def test_so_do_the_codes_that_terminals_send_for_them(root: Path, code: str) -> 
         assert app.prompt.text == "a\nb"
 
     assert play(root, script).sent == []
+
+
+def test_a_byte_that_is_no_utf_8_ends_nothing(root: Path) -> None:
+    """Without `accept_any_bytes` Textual's reading thread raises here."""
+    from textual.drivers.linux_driver import LinuxDriver
+
+    accept_any_bytes()
+    host, (reader, writer) = Host(root), os.pipe()
+    os.write(writer, "a\x9bé".encode("latin-1") + "世".encode())
+    os.close(writer)
+    driver = LinuxDriver(host)
+    driver.fileno = reader
+    typed: list[str] = []
+
+    def take(message: Message) -> None:
+        assert isinstance(message, events.Key)
+        typed.append(message.character or "")
+        if message.character == "世":
+            driver.exit_event.set()
+
+    driver.process_message = take  # type: ignore[method-assign]
+    driver.run_input_thread()
+    os.close(reader)
+    assert typed == ["a", "\ufffd", "\ufffd", "世"]
 
 
 def test_it_grows_to_eight_lines_and_scrolls_then(root: Path) -> None:
