@@ -203,9 +203,9 @@ class EngineHost:
     async def _ready(self) -> Engine:
         while True:
             recent = self._failure is not None and self._clock() - self._failed_at < RETRY_S
-            if not self._moving and self._engine is None:
-                if not recent or self._failure == STOPPED:
-                    self.begin()
+            absent = not self._moving and self._engine is None
+            if absent and (not recent or self._failure == STOPPED):
+                self.begin()
             while self._moving and self._move is not None:
                 await asyncio.wait([self._move])
             # Neither here nor failed: it was just being put away, and is wanted again.

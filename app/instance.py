@@ -176,12 +176,14 @@ def sentences(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        inside = error.errno in (errno.EISDIR, errno.EEXIST, errno.ENOTDIR)
-        remedy = "Remove what is in the way" if inside else "Give yourself the right to write there"
+        taken = error.errno in (errno.EISDIR, errno.EEXIST, errno.ENOTDIR)
+        remedy = "Free some space" if full else "Give yourself the right to write there"
+        if taken:
+            remedy = "Remove what is in the way"
         raise EngineError(
             "disk_full" if full else "runtime_unusable",
             f"{error.filename or folder} can't be used ({error.strerror or error})",
-            f"{'Free some space' if full else remedy}, or set SSPEC_ASSIST_RUNTIME and SSPEC_ASSIST_DATA to other folders.",
+            f"{remedy}, or set SSPEC_ASSIST_RUNTIME and SSPEC_ASSIST_DATA to other folders.",
         ) from error
 
 

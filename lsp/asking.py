@@ -125,31 +125,15 @@ class Asker:
     ) -> Fill | None:
         """What the model has for a place: greedily, or drawn with a seed. None says why in `asked`,
         which has the run from its beginning on."""
-        shape = shape_for(snapshot, settings, explicit)
-        prompt = await self._prompt(snapshot)
-        drawn = SamplingParams()
-        if seed is not None:
-            drawn = SamplingParams(temperature=0.8, top_p=0.95, seed=seed)
-        run = asked.run = FillRun(
-            self._engine,
-            Ask(
-                id=next(self._ids),
-                snapshot=snapshot,
-                shape=shape,
-                prompt=prompt,
-                written="" if seed is not None else self._recent.unfinished(snapshot),
-                sampling=drawn,
-            ),
-            self._clock,
-        )
+        ask = await self._composed(snapshot, settings, explicit=explicit, seed=seed)
+        run = asked.run = FillRun(self._engine, ask, self._clock)
         asked.fill, asked.reason = None, ""
         uri = snapshot.uri
         self._asking[uri] = self._asking.get(uri, 0) + 1
         try:
             fill = await run.run()
         except asyncio.CancelledError:
-            if seed is None:
-                self._recent.keep_unfinished(snapshot, run.raw)
+            run.keep_in(self._recent)
             self._count_overrun(uri, run)
             raise
         self._learn(run)
@@ -162,6 +146,21 @@ class Asker:
         asked.reason = refusal(fill, snapshot)
         asked.fill = None if asked.reason else fill
         return asked.fill
+
+    async def _composed(
+        self, snapshot: Snapshot, settings: EditorSettings, *, explicit: bool, seed: int | None
+    ) -> Ask:
+        drawn = SamplingParams()
+        if seed is not None:
+            drawn = SamplingParams(temperature=0.8, top_p=0.95, seed=seed)
+        return Ask(
+            id=next(self._ids),
+            snapshot=snapshot,
+            shape=shape_for(snapshot, settings, explicit),
+            prompt=await self._prompt(snapshot),
+            written="" if seed is not None else self._recent.unfinished(snapshot),
+            sampling=drawn,
+        )
 
     def forget(self, uri: str) -> None:
         """A document was closed."""

@@ -38,7 +38,7 @@ from lsp.readiness import Readiness
 from lsp.recent import Fill, Recalled, Recent
 from lsp.request_log import Record, line_of
 from lsp.settings import EditorSettings
-from lsp.shape import Trimmer, shape_for, skip_reason
+from lsp.shape import SkipReason, Trimmer, shape_for, skip_reason
 from lsp.shape_scan import plain_newlines
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ __all__ = ["Completer", "Selected", "Suggestion", "Wanted"]
 
 SUPERSEDED = "a newer wish took its place"
 MOVED_ON = "the document went another way"
+FINISHED: SkipReason = "after a finished statement"
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,12 @@ class _Turn:
         """Why it was given up, if it was."""
         self.work: asyncio.Task[tuple[Fill, ...]] | None = None
 
-    def end(self, reason: str) -> None:
-        """Give it up."""
+    def end(self, reason: str, recent: Recent) -> None:
+        """Give it up. What was written is kept now: the engine is left some moments later, when a
+        newer wish may have asked it already."""
         self.ended = self.ended or reason
+        if self.record.asked.run is not None:
+            self.record.asked.run.keep_in(recent)
         if self.work is not None:
             self.work.cancel()
 
@@ -132,7 +136,8 @@ class Completer:
             return None
         suggestions = self._laid_out(place, record)
         self._tell(place, suggestions, (self._clock() - began) * 1000)
-        if not turn.ended and not wanted.explicit and not place.lead:
+        may_guess = not record.is_refused and not wanted.explicit and not place.lead
+        if may_guess and not turn.ended:
             self._prefetch.begin(place.snapshot, record.fills[0] if record.fills else None)
         return suggestions
 
@@ -150,13 +155,13 @@ class Completer:
         typed = None if turn.place.lead else inserted(base.text, base.offset, snapshot.text)
         written = "" if run is None else run.raw
         if typed is None or not _agree(plain_newlines(typed), written):
-            turn.end(MOVED_ON)
+            turn.end(MOVED_ON, self._recent)
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
         turn = self._turns.get(uri)
         if turn is not None:
-            turn.end(MOVED_ON)
+            turn.end(MOVED_ON, self._recent)
         self._prefetch.stop(uri)
         self._recent.forget(uri)
         self._asker.forget(uri)
@@ -167,7 +172,7 @@ class Completer:
     async def close(self) -> None:
         """Stop everything that is under way."""
         for turn in tuple(self._turns.values()):
-            turn.end(SUPERSEDED)
+            turn.end(SUPERSEDED, self._recent)
         await self._prefetch.close()
         await self._asker.close()
         await self._readiness.close()
@@ -176,7 +181,7 @@ class Completer:
         uri = place.base.uri
         before = self._turns.get(uri)
         if before is not None:
-            before.end(SUPERSEDED)
+            before.end(SUPERSEDED, self._recent)
         turn = self._turns[uri] = _Turn(place, record)
         turn.work = asyncio.ensure_future(self._answer(place.snapshot, record))
         return turn
@@ -185,12 +190,15 @@ class Completer:
         """The fills for a place, the best first; `record` is told where they came from."""
         record.reason = self._refused(place, explicit=record.explicit)
         if record.reason:
+            # Behind a finished statement, the line below is worth a guess.
+            record.is_refused = record.reason != FINISHED
             return ()
         known = self._known(place, record)
         if known is not None and (known.all_known or not record.explicit):
             return known.fills
         record.reason = await self._readiness.reason_not_to_ask()
         if record.reason:
+            record.is_refused = True
             return ()
         await self._wait(record)
         if not record.explicit and await self._prefetch.arrived(place):

@@ -28,7 +28,7 @@ from engine.protocol import (
     Started,
     TextDelta,
 )
-from lsp.recent import Fill
+from lsp.recent import Fill, Recent
 from lsp.shape import Shape, Trimmer
 from lsp.shape_place import windows
 from lsp.syntax import breaks_syntax
@@ -87,6 +87,11 @@ class FillRun:
                 if self._is_enough(event):
                     break
         return None if self.failed is not None else self._fitted()
+
+    def keep_in(self, recent: Recent) -> None:
+        """Keep what was written so far, for whoever asks about this place again."""
+        if self.ask.sampling.temperature == 0:
+            recent.keep_unfinished(self.ask.snapshot, self.raw)
 
     @property
     def seen_tokens(self) -> int:

@@ -26,6 +26,8 @@ from lsp.shape import shape_for
 if TYPE_CHECKING:
     from lsp.document import Snapshot
 
+REST_S = 0.3
+"""Where nothing is shown, one has to rest so long; else the engine would work with every key."""
 STEPS = 2
 """The end of what is shown, and the line below if there is nothing more to show."""
 
@@ -55,6 +57,7 @@ class _Asking:
 
     def __init__(self, place: Snapshot) -> None:
         self.place = place
+        self.asked = Asked()
         self.over = asyncio.Event()
 
 
@@ -86,7 +89,8 @@ class Prefetch:
             return
         self.stop()
         self._path = _Path(base=snapshot, first=first, goal=first)
-        self._task = asyncio.get_running_loop().create_task(self._run(first))
+        wait_s = REST_S if fill is None else 0.0
+        self._task = asyncio.get_running_loop().create_task(self._run(first, wait_s))
 
     def changed(self, snapshot: Snapshot) -> None:
         """A document became `snapshot`."""
@@ -100,6 +104,8 @@ class Prefetch:
         """Leave what is under way; of one document, or whatever it is."""
         if uri is not None and (self._path is None or self._path.base.uri != uri):
             return
+        if self._asking is not None and self._asking.asked.run is not None:
+            self._asking.asked.run.keep_in(self._recent)
         if self._task is not None:
             self._task.cancel()
         self._path = self._asking = None
@@ -123,8 +129,9 @@ class Prefetch:
     def _busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def _run(self, place: Snapshot) -> None:
+    async def _run(self, place: Snapshot, wait_s: float) -> None:
         try:
+            await asyncio.sleep(wait_s)
             for _ in range(STEPS):
                 shown = await self._known(place)
                 if shown is None or shown:
@@ -148,8 +155,8 @@ class Prefetch:
             return False
         if not await self._readiness.is_idle():
             return None
-        asked = Asked()
         asking = self._asking = _Asking(place)
+        asked = asking.asked
         try:
             fill = await self._asker.ask(place, settings, asked)
             if not asked.failed:

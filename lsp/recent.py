@@ -139,7 +139,8 @@ class Recent:
         """Keep what the model had written at a place when it was stopped."""
         if raw:
             one = _Unfinished(spot=spot_of(snapshot), raw=raw)
-            self._unfinished = [one, *self._unfinished][:MOST_UNFINISHED]
+            others = [other for other in self._unfinished if other.spot != one.spot]
+            self._unfinished = [one, *others][:MOST_UNFINISHED]
 
     def unfinished(self, snapshot: Snapshot) -> str:
         """What the model has written already for a place, as it wrote it; empty for nothing."""

@@ -33,6 +33,8 @@ class Record(Struct, kw_only=True):
     fills: tuple[Fill, ...] = ()
     reason: str = ""
     """Why nothing is shown."""
+    is_refused: bool = False
+    """The place, or the engine, allows no completion now."""
     asked: Asked = field(default_factory=Asked)
 
 

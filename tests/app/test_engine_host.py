@@ -48,11 +48,15 @@ class World:
         self.engines: list[PacedEngine] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.freed = threading.Event()
+        self.freed.set()
         self.error: BaseException | None = None
         self.unwound: list[str] = []
         self.pause_s = 0.0
         settings = DaemonSettings(**daemon)
-        self.host = EngineHost(self.open, ONE, settings, clock=lambda: self.now)
+        self.host = EngineHost(
+            self.open, ONE, settings, clock=lambda: self.now, free_memory=self.freed.wait
+        )
 
     def open(self, wanted: Wanted, report: Report) -> Opened:
         name = wanted.model.model
@@ -218,12 +222,15 @@ def test_the_model_is_put_away_after_its_time_and_comes_back_when_used() -> None
 def test_who_comes_while_the_model_is_put_away_gets_it_back() -> None:
     async def test(world: World) -> None:
         await world.answer()
+        world.freed.clear()
         world.now += 6 * MINUTE
         ticking = asyncio.create_task(world.host.tick())
-        while (await world.host.status()).state == "ready":
-            await asyncio.sleep(0)
-        assert not ticking.done()
-        assert isinstance((await world.answer())[-1], Finished)
+        await world.until("asleep")
+        waiting = asyncio.create_task(world.answer())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        world.freed.set()
+        assert isinstance((await waiting)[-1], Finished)
         await ticking
 
     assert play(test, unload_minutes=5.0).opened == ["one", "one"]

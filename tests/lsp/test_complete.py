@@ -9,6 +9,7 @@ import pytest
 
 from engine.protocol import EngineStatus, Event, Failed, FillPrompt, Held, Snippet
 from lsp.complete import Selected, Suggestion
+from lsp.prefetch import REST_S
 from lsp.settings import EditorSettings
 from tests.fakes import STATUS, answer_script
 from tests.lsp.completing import Engine, Session, Snippets, on_a_loop
@@ -81,6 +82,7 @@ async def test_after_a_finished_line_the_line_below_is_there_already() -> None:
     session = Session(Engine(say), LINE)
     session.accept(only(await session.ask()))
     assert await session.ask() == []
+    await asyncio.sleep(REST_S)
     await session.settle()
     session.replace(session.cursor, session.cursor, "\n    ")
     one = only(await session.ask())
@@ -103,6 +105,15 @@ async def test_a_guess_is_left_as_soon_as_the_document_goes_another_way() -> Non
 
 
 @on_a_loop
+async def test_nothing_is_guessed_for_a_file_that_is_refused() -> None:
+    session = Session(Engine("hunter2"), "PASSWORD=1▮\n", uri="file:///project/.env")
+    await session.ask()
+    await asyncio.sleep(REST_S)
+    await session.settle()
+    assert session.engine.requests == []
+
+
+@on_a_loop
 async def test_nothing_is_guessed_while_the_engine_is_busy() -> None:
     busy = EngineStatus(model="scripted", running=("chat",))
     session = Session(Engine("a + b", status=busy), LINE)
@@ -122,6 +133,19 @@ async def test_a_newer_wish_takes_the_place_of_the_older_one() -> None:
     assert await older is None
     assert only(await newer).text == "a + b"
     assert engine.cancelled[0] == engine.requests[0].id
+
+
+@on_a_loop
+async def test_a_newer_wish_goes_on_from_what_was_written_for_the_older_one() -> None:
+    engine = Engine(lambda p: "total = a + b".removeprefix(p.prefix[19:]), hold_after=5)
+    session = Session(engine, LINE)
+    older = asyncio.ensure_future(session.ask())
+    await engine.holding.wait()
+    engine._hold_after = None
+    session.type("a")
+    assert await session.texts() == [" + b"]
+    assert await older is None
+    assert engine.prompts[1].prefix.endswith("total = a + ")
 
 
 @on_a_loop

@@ -200,22 +200,27 @@ def test_a_byte_that_is_no_utf_8_ends_nothing(root: Path) -> None:
     from textual.drivers.linux_driver import LinuxDriver
 
     accept_any_bytes()
-    host, (reader, writer) = Host(root), os.pipe()
+    reader, writer = os.pipe()
     os.write(writer, "a\x9bé".encode("latin-1") + "世".encode())
-    os.close(writer)
-    driver = LinuxDriver(host)
-    driver.fileno = reader
     typed: list[str] = []
 
-    def take(message: Message) -> None:
-        assert isinstance(message, events.Key)
-        typed.append(message.character or "")
-        if message.character == "世":
+    async def script(app: Host, pilot: Pilot[None]) -> None:
+        driver = LinuxDriver(app)
+        driver.fileno = reader
+
+        def take(message: Message) -> None:
+            assert isinstance(message, events.Key)
+            typed.append(message.character or "")
             driver.exit_event.set()
 
-    driver.process_message = take  # type: ignore[method-assign]
-    driver.run_input_thread()
-    os.close(reader)
+        driver.process_message = take  # type: ignore[method-assign]
+        driver.run_input_thread()
+
+    try:
+        play(root, script)
+    finally:
+        os.close(writer)
+        os.close(reader)
     assert typed == ["a", "\ufffd", "\ufffd", "世"]
 
 
