@@ -30,6 +30,7 @@ from engine.protocol import (
     Failed,
     Finished,
     GenerateRequest,
+    ModelError,
     PromptCost,
     Started,
 )
@@ -125,8 +126,13 @@ class RemoteEngine:
         Does nothing where that is loaded or being loaded.
         """
         wanted = await asyncio.to_thread(wanted_by, settings, self._paths)
-        self._settings = settings
-        await self._connection.read(Call(path="/v1/model", body=wanted))
+        # A daemon that has to be started for this is started with these settings.
+        before, self._settings = self._settings, settings
+        try:
+            await self._connection.read(Call(path="/v1/model", body=wanted))
+        except ModelError:
+            self._settings = before  # refused: what ran before is not what this client lacks
+            raise
 
     async def stop_loading(self) -> None:
         """Give up a load that is under way."""

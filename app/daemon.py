@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -84,6 +85,15 @@ def open_local(wanted: Wanted, report: Report) -> Opened:
     return Opened(engine=LocalEngine(session))
 
 
+def check_files(wanted: Wanted) -> None:
+    """Raise `ModelError` for a model on disk whose files can't be used; reads their headers."""
+    from engine.preflight import inspect
+
+    path = Path(wanted.model.model)
+    if path.is_absolute():  # any other is a name, whose files are fetched and checked on loading
+        inspect(path)
+
+
 def with_context_that_fits(open_engine: OpenEngine) -> OpenEngine:
     """`open_engine`, tried again with a shorter context where memory is short and nobody has said
     how long it must be. The first refusal is the one that is raised in the end."""
@@ -124,7 +134,7 @@ async def serve(
         memory_bytes=lambda: int(process.memory_info().rss),
     )
     ending = ending or asyncio.Event()
-    server = _Server(http_app(host, token=token, stop=ending.set), ending)
+    server = _Server(http_app(host, token=token, stop=ending.set, check=check_files), ending)
     host.begin()
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     # A server that fails ends the process too; its error is raised below.

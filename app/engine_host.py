@@ -197,6 +197,11 @@ class EngineHost:
         self._tell()
 
     @property
+    def holds_model(self) -> bool:
+        """Whether a change of the model gives one up."""
+        return self._engine is not None
+
+    @property
     def _moving(self) -> bool:
         return self._move is not None and not self._move.done()
 

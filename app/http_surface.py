@@ -45,9 +45,16 @@ Body = TypeVar("Body")
 logger = logging.getLogger(__name__)
 
 
-def http_app(host: EngineHost, *, token: str, stop: Callable[[], object]) -> ASGIApp:
-    """The application; `stop` ends the process, an empty `token` asks for none."""
-    surface = _Surface(host, stop)
+def http_app(
+    host: EngineHost,
+    *,
+    token: str,
+    stop: Callable[[], object],
+    check: Callable[[wire.Wanted], object],
+) -> ASGIApp:
+    """The application; `stop` ends the process, an empty `token` asks for none, and `check` raises
+    `EngineError` for a model for which the one in memory should not be given up. It may block."""
+    surface = _Surface(host, stop, check)
     routes = [
         Route("/v1/status", surface.status, methods=["GET"]),
         Route("/v1/watch", surface.watch, methods=["GET"]),
@@ -63,9 +70,15 @@ def http_app(host: EngineHost, *, token: str, stop: Callable[[], object]) -> ASG
 
 
 class _Surface:
-    def __init__(self, host: EngineHost, stop: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        stop: Callable[[], object],
+        check: Callable[[wire.Wanted], object],
+    ) -> None:
         self._host = host
         self._stop = stop
+        self._check = check
 
     async def status(self, request: Request) -> Response:
         return _json(await self._host.status())
@@ -87,7 +100,10 @@ class _Surface:
         return _json({})
 
     async def model(self, request: Request) -> Response:
-        self._host.begin(await _body(request, wire.Wanted))
+        wanted = await _body(request, wire.Wanted)
+        if self._host.holds_model:
+            await asyncio.to_thread(self._check, wanted)
+        self._host.begin(wanted)
         return _json({})
 
     async def stop_loading(self, request: Request) -> Response:

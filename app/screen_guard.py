@@ -4,6 +4,8 @@ Native code (and a child that inherits the descriptors) writes past Python's `sy
 chat gets private copies of the terminal, under the names that Textual's driver looks at, and the
 numbers 1 and 2 point at the log for as long as the context lasts.
 
+Where the log can't be written, what would go there is dropped.
+
 Invariant: on leaving, however it is left, 1 and 2 are what they were.
 """
 
@@ -62,10 +64,13 @@ def _text_file(descriptor: int) -> IO[str]:
 
 
 def _open_log(log: Path) -> int:
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_LIMIT:
-        log.replace(log.with_name(log.name + ".1"))
-    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > LOG_LIMIT:
+            log.replace(log.with_name(log.name + ".1"))
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # the history, beside the log, tells the user that nothing can be kept there
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def _restore(number: int, copy: int) -> None:

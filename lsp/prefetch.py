@@ -85,8 +85,8 @@ class Prefetch:
     def begin(self, snapshot: Snapshot, fill: Fill | None) -> None:
         """Guess on from a place where `fill` is shown, or nothing."""
         first = snapshot if fill is None else accepted(snapshot, fill)
-        if self._busy and self._path is not None and _same(self._path.first, first):
-            return
+        if self._path is not None and _same(self._path.first, first):
+            return  # it is under way, or done
         self.stop()
         self._path = _Path(base=snapshot, first=first, goal=first)
         wait_s = REST_S if fill is None else 0.0
@@ -125,15 +125,13 @@ class Prefetch:
         if task is not None:
             await asyncio.wait({task})
 
-    @property
-    def _busy(self) -> bool:
-        return self._task is not None and not self._task.done()
-
     async def _run(self, place: Snapshot, wait_s: float) -> None:
         try:
             await asyncio.sleep(wait_s)
             for _ in range(STEPS):
                 shown = await self._known(place)
+                if shown is None:
+                    self._path = None  # for another try
                 if shown is None or shown:
                     return
                 following = after_enter(place, self._settings())

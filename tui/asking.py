@@ -43,8 +43,8 @@ class Asking:
         self.meter = MeterState()
         self.status: EngineStatus | None = None
         self.waiting: list[Question] = []
-        self.lost: int | None = None
-        """The answer that broke off when the engine was lost."""
+        self.lost: str | None = None
+        """The text of the answer that broke off when the engine was lost."""
         self._screen = screen
         self._stream: AnswerStream | None = None
         self._check: Checked | None = None
@@ -174,7 +174,7 @@ class Asking:
         else:
             await self._screen.finish(outcome.text)
             if outcome.failed is not None and outcome.failed.code == "engine_lost":
-                self.lost = event.answer
+                self.lost = outcome.text
             for sentence, kind in endings.of_answer(outcome, self.talk.sampling.max_tokens):
                 self._screen.note(sentence, kind)
         if outcome.finished is None or outcome.finished.reason == "cancelled":
@@ -186,11 +186,11 @@ class Asking:
         self.talk.model = status.model
         self._show(self.meter)
 
-    def engine_back(self) -> bool:
-        """A lost engine has its model again; True if an answer broke off then and can go on."""
+    def engine_back(self) -> str | None:
+        """A lost engine has its model again; gives the text of the answer that broke off then."""
         if self.meter.phase == "failed":
             self._show(replace(self.meter, phase="over", failure=None))
-        return self.lost is not None
+        return self.lost
 
     def new(self) -> None:
         """Begin a new conversation."""

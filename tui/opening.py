@@ -165,5 +165,8 @@ class Opening:
 
     def _tell_back(self) -> None:
         lost = self._screen.asking.engine_back()
-        offer = " /continue goes on from the text so far." if lost else ""
+        offer = ""
+        if lost is not None:
+            goes_on = " /continue goes on from the text so far."
+            offer = goes_on if lost else " /regenerate asks again."
         self._screen.note(f"The engine is back.{offer}")

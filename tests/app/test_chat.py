@@ -72,6 +72,12 @@ def test_stray_writes_go_to_the_log_and_the_chat_keeps_the_screen(tmp_path: Path
     assert log.stat().st_mode & 0o077 == 0
 
 
+def test_a_log_that_can_t_be_written_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    drawn = in_a_terminal(GUARDED, str(tmp_path / "file" / "chat.log"))
+    assert drawn.split() == ["drawn", "by", "the", "chat", "afterwards"]
+
+
 def test_without_a_terminal_the_chat_refuses(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="needs a terminal"), private_screen(tmp_path / "log"):
         pass

@@ -291,6 +291,22 @@ def test_another_model_is_used_by_all_once_one_wishes_it(folder: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_model_whose_files_are_broken_takes_nobody_s_place(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+
+    async def main() -> None:
+        one, other = client(folder), client(folder)
+        await answer(one)
+        before = (await one.status()).model
+        with pytest.raises(ModelError, match=r"broken\.gguf"):
+            await other.use_model(str(tmp_path / "broken.gguf"))
+        status = await one.status()
+        assert (status.state, status.model) == ("ready", before)
+        assert (await other.status()).notice == ""
+
+    asyncio.run(main())
+
+
 class _OldDaemon(socketserver.StreamRequestHandler):
     """Speaks version 0, whatever it is asked."""
 

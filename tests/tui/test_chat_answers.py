@@ -266,6 +266,17 @@ async def test_a_lost_engine_is_told_and_the_answer_gone_on_with(tmp_path: Path)
 
 
 @on_loop
+async def test_an_answer_lost_before_its_first_word_is_offered_again(tmp_path: Path) -> None:
+    engine = ScriptedEngine([*answer_script("one")[:1], LOST])
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "count")
+        engine.statuses.put_nowait(replace(STATUS, state="failed", failure=LOST))
+        engine.statuses.put_nowait(STATUS)
+        back = "The engine is back. /regenerate asks again."
+        await until(pilot, lambda: ("information", back) in said(pilot))
+
+
+@on_loop
 async def test_a_prompt_that_is_too_long_is_sent_only_as_the_user_chose(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("y" * 1200), status=replace(STATUS, context_limit=600))
     settings = LiveSettings(sampling=SamplingParams(max_tokens=100))
