@@ -102,7 +102,7 @@ class Drafting:
     def _explained(self, choice: Choice) -> str:
         route, k = self._steering.route, self._steering.k
         if route == "plain":
-            return "plain, pinned by the user"
+            return "pinned by the user"
         if k is not None and choice.k:
             return f"k {k} on {choice.route}, pinned by the user"
         return choice.reason if route == "auto" else f"{choice.reason} ({route} pinned by the user)"

@@ -598,7 +598,7 @@ def test_steering_reaches_one_that_still_waits() -> None:
                 await all_of(chat)
                 events = await all_of(waiting)
             assert {e.reason for e in events if isinstance(e, RoundDone)} == {
-                "plain, pinned by the user"
+                "pinned by the user"
             }
 
     play(test)

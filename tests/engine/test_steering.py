@@ -68,7 +68,7 @@ def test_a_pinned_k_is_drafted_until_the_answer_ends() -> None:
 def test_letting_go_gives_the_choice_back() -> None:
     answer = tiny_session().start(ask(sampling=LONG, route="plain"))
     pinned = rounds_of(begun(answer, 3))
-    assert {one.reason for one in pinned} == {"plain, pinned by the user"}
+    assert {one.reason for one in pinned} == {"pinned by the user"}
     answer.steer(Steering())
     freed = rounds_of(rest(answer))
     assert any(one.drafted for one in freed)
