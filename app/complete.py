@@ -1,9 +1,9 @@
 """`complete`: fill in the middle at one point of a file, and print only the insertion.
 
 Three pure parts, none of which knows the engine: locating the hole, deciding where an insertion
-ends, and trimming what the text after the cursor already says. `lsp/shape.py` will own the last two
-when the editor comes; until then they live here, with their only caller. Invariant: prefix +
-insertion + suffix is the new file, so the insertion never repeats what the suffix begins with.
+ends, and trimming what the text around the cursor already says. The editor's `lsp/shape.py` shapes
+its suggestions by rules of its own, which need a document. Invariant: prefix + insertion + suffix
+is the new file, so the insertion never repeats what the suffix begins with.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ def complete(engine: Engine, request: GenerateRequest, hole: Hole) -> str:
         if isinstance(event, Finished) and event.reason in ("length", "context"):
             text = text.rpartition("\n")[0] or text
         # What comes after the end is not worth decoding.
-        return end_of(text, hole) is None
+        return end_of(beyond_indentation(text, hole), hole) is None
 
     asyncio.run(read_events(engine, request, collect))
-    shaped = shape(text, hole)
+    shaped = shape(beyond_indentation(text, hole), hole)
     return shaped.replace("\n", "\r\n") if hole.crlf else shaped
 
 
@@ -147,6 +147,20 @@ def shape(text: str, hole: Hole) -> str:
     if not _single_line(hole):
         kept = kept.rstrip()
     return kept[: len(kept) - overlap(kept, hole.suffix)]
+
+
+def beyond_indentation(text: str, hole: Hole) -> str:
+    """`text` without the indentation of the cursor's line, where the model wrote that once more.
+
+    A cursor that stands farther left than code here would keeps it: there it is the missing part.
+    """
+    above, _, line = hole.prefix.rpartition("\n")
+    if line.strip() or not text.startswith(line):
+        return text
+    previous = next((one for one in reversed(above.split("\n")) if one.strip()), "").rstrip()
+    opens = previous.endswith((":", *_CLOSERS.values()))
+    missing = _indentation(line) < _indentation(previous) + opens
+    return text if missing else text.removeprefix(line)
 
 
 def end_of(text: str, hole: Hole) -> int | None:

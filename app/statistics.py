@@ -12,6 +12,9 @@ from msgspec.structs import replace
 
 from engine.protocol import Event, Finished, FinishReason, RoundDone, Started, TextDelta
 
+LAST_TOKEN = "the last token"
+"""The engine's reason where one token is left to write: true, but it explains no other round."""
+
 
 class Statistics(Struct, frozen=True, kw_only=True):
     """Sums over the events of one answer, in tokens and milliseconds."""
@@ -32,7 +35,7 @@ class Statistics(Struct, frozen=True, kw_only=True):
     decode_ms: float = 0.0
     plain_tokens_per_s: float | None = None
     plain_reason: str = ""
-    """Why the latest round without a draft had none."""
+    """Why the latest round without a draft had none; the last token's only if no other had one."""
     finish: FinishReason | None = None
 
     @property
@@ -90,6 +93,7 @@ def _observe_round(seen: Statistics, event: RoundDone) -> Statistics:
     if event.drafted:
         lengths.append(event.drafted)
     idle = not event.drafted
+    tells = idle and not (seen.plain_reason and event.reason == LAST_TOKEN)
     return replace(
         seen,
         rounds=seen.rounds + 1,
@@ -101,7 +105,7 @@ def _observe_round(seen: Statistics, event: RoundDone) -> Statistics:
         k_high=max(lengths, default=None),
         context_tokens=event.context_tokens,
         decode_ms=seen.decode_ms + event.round_ms,
-        plain_reason=event.reason if idle else seen.plain_reason,
+        plain_reason=event.reason if tells else seen.plain_reason,
     )
 
 

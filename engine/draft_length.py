@@ -29,6 +29,7 @@ WINDOW_RAISE, WINDOW_LOWER = 0.85, 0.70
 WINDOW_MAX_K = 8
 PRIOR_TESTS = 6.0
 """How many tested tokens the starting guess is worth."""
+LAST_TOKEN = "the last token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,7 @@ class DraftLength:
     def _nothing(self, longest: int) -> str:
         if not self._records:
             return "plain decoding was asked for"
-        return "nothing to copy" if longest >= 1 else "the last token"
+        return "nothing to copy" if longest >= 1 else LAST_TOKEN
 
 
 def _why_not(best: Choice, context_tokens: int) -> str:

@@ -12,6 +12,7 @@ from app.complete import (
     MAX_PREFIX_CHARS,
     MAX_SUFFIX_CHARS,
     Hole,
+    beyond_indentation,
     build_request,
     complete,
     end_of,
@@ -219,3 +220,23 @@ def test_far_away_text_is_left_out_at_line_borders() -> None:
     assert prompt.prefix.endswith("x = ")
     assert MAX_SUFFIX_CHARS - 20 < len(prompt.suffix) <= MAX_SUFFIX_CHARS
     assert prompt.suffix.endswith("other line")
+
+
+def test_an_indentation_that_the_cursor_s_line_has_is_not_inserted_again() -> None:
+    place = hole("def total(xs):\n    |\n")
+    engine = ScriptedEngine(answer_script("    total = 0\n    return sum(xs)\nx"))
+    assert complete(engine, request_for(place), place) == "total = 0\n    return sum(xs)"
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "kept"),
+    [
+        ("def f():\n    |", "    x", "x"),
+        ("def f():\n    |", "  x", "  x"),
+        ("class A:\n    def f():\n    |", "    x", "    x"),
+        ("def f():\n|", "    x", "    x"),
+        ("def f():\n    x = |", "    y", "    y"),
+    ],
+)
+def test_indentation_that_is_missing_is_kept(marked: str, text: str, kept: str) -> None:
+    assert beyond_indentation(text, hole(marked)) == kept

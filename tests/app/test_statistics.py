@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.statistics import Statistics, observe, summary
+from app.statistics import LAST_TOKEN, Statistics, observe, summary
+from engine import draft_length
 from engine.protocol import Finished, Paused, Resumed, RoundDone, TextDelta
 from tests.fakes import answer_script, round_of
 
@@ -74,6 +75,15 @@ def test_a_partly_plain_answer_says_how_far() -> None:
     rounds = [round_of(drafted=3, accepted=1)]
     seen = reduce(observe, answer_script("a b c d", rounds), Statistics())
     assert "speculation off in 2 of 3 rounds: nothing to copy" in summary(seen, 4096)
+
+
+def test_the_last_token_does_not_explain_the_rounds_before_it() -> None:
+    assert LAST_TOKEN == draft_length.LAST_TOKEN
+    cost = round_of(drafted=0, accepted=0, reason="context 32, copy drafts would cost 8 %")
+    last = round_of(drafted=0, accepted=0, reason=LAST_TOKEN)
+    seen = reduce(observe, [cost, cost, last], Statistics())
+    assert "speculation off: context 32, copy drafts would cost 8 %" in summary(seen, 4096)
+    assert "speculation off: the last token" in summary(observe(Statistics(), last), 4096)
 
 
 @pytest.mark.parametrize(
