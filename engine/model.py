@@ -7,14 +7,15 @@ to theirs for every family.
 
 Invariant: in a span of at most `EXACT_ROWS` tokens, row i gets the same bits whatever the number of
 rows. Attention keeps it by treating every query as a batch entry of its own over slots padded to a
-multiple of 64 and masked: the kernel's blocking then depends on the position alone. Wider spans
-(prefill) take one causal call.
+multiple of 64 and masked, and by cutting a span where that multiple changes: the kernel's blocking
+then depends on the position alone. Wider spans (prefill) take one causal call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from engine.families import Architecture
 from engine.quant import EXACT_ROWS, Linear, unpack
 
 SLOT_BLOCK = 64
-"""Attention reads whole blocks of slots; one row's result must not depend on where they end."""
+"""Attention reads whole blocks of slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ class Model:
         stop: int,
     ) -> Tensor:  # (T, D)
         """Run layers `first` up to `stop`, writing keys and values into the spans' slots."""
-        shared = self._prepare(spans)
+        shared = self._prepare([piece for span in spans for piece in self._pieces(span)])
         for index in range(first, stop):
             hidden = self._run_layer(index, hidden, shared, cache)
         return hidden
@@ -195,6 +196,19 @@ class Model:
             queries.transpose(0, 1)[None], keys, values, mask,
             scale=arch.attention_scale, enable_gqa=arch.heads != arch.kv_heads,
         )[0].transpose(0, 1)  # fmt: skip
+
+    def _pieces(self, span: Span) -> list[Span]:
+        """A narrow span cut so that all tokens of a piece read the same slots.
+
+        Masked slots add nothing, but the kernel sums 192 slots in another order than 256: a token
+        must not read more of them because a later one needs them.
+        """
+        window = self.architecture.window
+        if span.count > EXACT_ROWS:
+            return [span]
+        tokens = [Span(row=span.row, start=at, count=1) for at in range(span.start, span.end)]
+        alike = (list(group) for _, group in groupby(tokens, lambda t: _slots_read(t, window)))
+        return [Span(row=span.row, start=g[0].start, count=len(g)) for g in alike]
 
     def _prepare(self, spans: Sequence[Span]) -> _Pass:
         masks = [self._mask(span) for span in spans]
