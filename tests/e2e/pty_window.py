@@ -24,6 +24,7 @@ class Window:
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
         self._descriptor = descriptor
+        self._all = b""
 
     def write(self, text: str) -> None:
         """Press keys."""
@@ -32,7 +33,9 @@ class Window:
     def read(self, seconds: float) -> bytes:
         """What is drawn next, without the terminal's commands; empty if nothing is in that time."""
         readable, _, _ = select.select([self._descriptor], [], [], seconds)
-        return CONTROL.sub(b"", os.read(self._descriptor, 1 << 16)) if readable else b""
+        drawn = CONTROL.sub(b"", os.read(self._descriptor, 1 << 16)) if readable else b""
+        self._all += drawn
+        return drawn
 
     def drain(self, seconds: float) -> None:
         """Let pass what is drawn in that time."""
@@ -48,6 +51,10 @@ class Window:
             if text.encode() in drawn:
                 return True
         return False
+
+    def came(self, text: str, seconds: float) -> bool:
+        """Whether a text has been drawn since the start, or is in that time."""
+        return text.encode() in self._all or self.comes(text, seconds)
 
     def echo(self, key: str) -> float:
         """Seconds from a key to its letter on the screen."""
