@@ -597,9 +597,7 @@ def test_steering_reaches_one_that_still_waits() -> None:
                 model.free()
                 await all_of(chat)
                 events = await all_of(waiting)
-            assert {e.reason for e in events if isinstance(e, RoundDone)} == {
-                "pinned by the user"
-            }
+            assert {e.reason for e in events if isinstance(e, RoundDone)} == {"pinned by the user"}
 
     play(test)
 
