@@ -53,6 +53,13 @@ async def get_ready(shop: Shop, settings: Settings) -> tuple[RemoteEngine, list[
     return engine, stages
 
 
+async def everyone_left(shop: Shop) -> None:
+    """Wait until the daemon has noticed that the last client closed its connection."""
+    async with asyncio.timeout(10):
+        while (await shop.client().status()).clients:
+            await asyncio.sleep(0.01)
+
+
 def test_it_waits_for_the_load_and_shows_its_stages(shop: Shop) -> None:
     asyncio.run(get_ready(shop, Settings()))
     assert shop.opened == [DEFAULT]
@@ -103,6 +110,7 @@ def test_a_model_that_fails_is_the_command_s_error_and_the_next_may_have_another
     async def main() -> None:
         with pytest.raises(ModelError, match="damaged"):
             await get_ready(shop, settings_of("broken/model"))
+        await everyone_left(shop)
         engine, _ = await get_ready(shop, settings_of("other/model"))
         assert (await engine.status()).model == "other/model"
 
@@ -122,6 +130,7 @@ def test_a_failure_of_before_is_tried_again(shop: Shop) -> None:
 def test_a_name_that_nobody_knows_changes_nothing(shop: Shop) -> None:
     async def main() -> None:
         await get_ready(shop, Settings())
+        await everyone_left(shop)
         with pytest.raises(EngineError, match="no model called"):
             await get_ready(shop, settings_of("nonsense"))
         assert (await shop.client().status()).model == DEFAULT
