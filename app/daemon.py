@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 import uvicorn
-from msgspec.structs import replace
 
 from app import instance, logs
 from app.engine_host import EngineHost
@@ -32,7 +31,7 @@ from app.http_surface import http_app
 from app.load_attempt import Opened
 from app.paths import user_paths
 from app.wire import Startup, Wanted
-from engine.protocol import EngineError, MemoryLimitError, RequestError
+from engine.protocol import EngineError
 
 if TYPE_CHECKING:
     import socket
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """How often it is asked whether the model or the process has outlived its time."""
 CLOSE_S = 3.0
-SHORTER_CONTEXTS = (8192, 4096, 2048)
-"""Tried in turn where memory is short and the user has not said how long the context must be."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ logger = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run a daemon for this user; the one argument is a `Startup` as JSON. Returns an exit code."""
     startup = msgspec.json.decode(arguments[0], type=Startup)
-    return run(startup, user_paths(), with_context_that_fits(open_local))
+    return run(startup, user_paths(), open_local)
 
 
 def run(startup: Startup, paths: Paths, open_engine: OpenEngine) -> int:
@@ -92,29 +89,6 @@ def check_files(wanted: Wanted) -> None:
     path = Path(wanted.model.model)
     if path.is_absolute():  # any other is a name, whose files are fetched and checked on loading
         inspect(path)
-
-
-def with_context_that_fits(open_engine: OpenEngine) -> OpenEngine:
-    """`open_engine`, tried again with a shorter context where memory is short and nobody has said
-    how long it must be. The first refusal is the one that is raised in the end."""
-
-    def fitted(wanted: Wanted, report: Report) -> Opened:
-        if wanted.model.context is not None:
-            return open_engine(wanted, report)
-        try:
-            return open_engine(wanted, report)
-        except MemoryLimitError as error:
-            refusal = error
-        for context in SHORTER_CONTEXTS:
-            report(f"trying a context of {context:,} tokens", 0, 0)
-            model = replace(wanted.model, context=context)
-            with suppress(MemoryLimitError, RequestError):
-                opened = open_engine(replace(wanted, model=model), report)
-                notice = f"Memory is short, so the context is {context:,} tokens."
-                return Opened(engine=opened.engine, notice=notice)
-        raise refusal
-
-    return fitted
 
 
 async def serve(

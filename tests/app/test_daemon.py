@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from app import instance, wire
-from app.load_attempt import Opened
 from app.settings import DaemonSettings, ModelSettings
 from app.wire import Startup, Wanted
 from engine.protocol import (
@@ -360,26 +359,6 @@ def test_only_this_user_can_reach_it(tmp_path: Path) -> None:
         assert served.place.socket.stat().st_mode & 0o777 == 0o600
         assert served.place.folder.stat().st_mode & 0o777 == 0o700
         assert served.place.socket.stat().st_uid == os.getuid()
-
-
-def test_a_shorter_context_is_tried_where_memory_is_short(tmp_path: Path) -> None:
-    from app.daemon import with_context_that_fits
-    from engine.protocol import MemoryLimitError
-
-    tried: list[int | None] = []
-
-    def open_engine(wanted: Wanted, report: Any) -> Opened:
-        tried.append(wanted.model.context)
-        if wanted.model.context is None or wanted.model.context > 4096:
-            raise MemoryLimitError("no_memory", f"needs {wanted.model.context}", "Use less.")
-        return Opened(engine=PacedEngine())
-
-    opened = with_context_that_fits(open_engine)(Wanted(), lambda *_: None)
-    assert tried == [None, 8192, 4096]
-    assert "4,096" in opened.notice
-    asked = Wanted(model=ModelSettings(context=9000))
-    with pytest.raises(MemoryLimitError, match="needs 9000"):
-        with_context_that_fits(open_engine)(asked, lambda *_: None)
 
 
 def test_the_process_serves_before_it_knows_torch() -> None:
