@@ -190,7 +190,9 @@ class DraftLength:
 
 def _why_not(best: Choice, context_tokens: int) -> str:
     """One clause for a person: which route was left, at which context, and what it would cost."""
-    if best.gain < 1:
+    if best.gain >= MIN_GAIN:
+        effect = f"pay with k {best.k} at best, below {MIN_K}"
+    elif best.gain < 1:
         effect = f"would cost {100 * (1 / best.gain - 1):.0f} %"
     else:
         effect = f"would win only {100 * (best.gain - 1):.0f} %"

@@ -224,7 +224,9 @@ def test_a_best_k_of_one_is_plain() -> None:
     costs = costs_of(step=0.0)
     costs.at(0).pass_ratio = {2: 1.0, 3: 9.0}
     one = controller(costs, {("copy", 0): tried(first=0.9, later=0.9)}, max_k=2)
-    assert choose(one, {"copy": 0}).route == "plain"
+    choice = choose(one, {"copy": 0})
+    assert choice.route == "plain"
+    assert "with k 1 at best" in choice.reason
 
 
 def test_a_resting_route_is_probed_again_and_again() -> None:
