@@ -7,8 +7,10 @@ from typing import Literal
 PROTOCOL_VERSION = 1
 """Raised by one whenever an older client or engine could misread what is sent."""
 
-Route = Literal["plain", "layer_skip", "copy"]
-RouteChoice = Literal["auto", "plain", "layer_skip", "copy"]
+Route = Literal["plain", "copy", "recycle", "layer_skip", "exit_head", "low_precision"]
+RouteChoice = Literal[
+    "auto", "plain", "copy", "recycle", "layer_skip", "exit_head", "low_precision"
+]
 Priority = Literal["chat", "fill"]
 TokenKind = Literal["accepted", "recovered", "bonus", "plain"]
 Mode = Literal["speculating", "plain"]
