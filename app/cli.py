@@ -18,16 +18,15 @@ from msgspec.structs import replace
 from app import ask as asking
 from app import complete as filling
 from app import logs, measure
-from app.bench_options import BenchOptions
+from app.bench_cli import bench_command
 from app.completion import VARIABLE, completion_command, get_ready
 from app.config_cli import config
 from app.doctor_cli import doctor_command
 from app.engine_cli import engine
-from app.engines import engine_for, session_for
+from app.engines import engine_for, session_for, traced
 from app.inputs import piped_text
 from app.models_cli import models
 from app.options import (
-    AsJson,
     Cases,
     DecodeOptions,
     DraftedTokens,
@@ -40,8 +39,10 @@ from app.options import (
     with_groups,
 )
 from app.sentence_group import SentenceGroup
+from app.paths import user_paths
 from app.settings import Settings, user_settings
 from app.stats_cli import stats_command
+from app.train_cli import train_command
 from engine.protocol import RequestError
 
 EXIT_CODES = {
@@ -110,12 +111,20 @@ def root(
                 "Options of a command come after its name.",
             )
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not at_terminal and not resume and model == ModelOptions():
         typer.echo(_WELCOME)
         return
+    settings = _settings(model)
+    if not at_terminal:
+        from app.screen_guard import no_terminal
+        from app.starting import wanted_by
+
+        wanted_by(settings, user_paths())
+        raise no_terminal()
     from app.chat import run_chat
 
-    raise typer.Exit(run_chat(_settings(model), resume=resume))
+    raise typer.Exit(run_chat(settings, resume=resume))
 
 
 @cli.command(epilog=_EPILOG)
@@ -141,7 +150,11 @@ def ask(
     request = asking.build_request(
         asked, settings.sampling, route=settings.decode.route, k=decode.k
     )
-    with engine_for(ctx.obj, settings, "ask", alone=question.no_daemon) as opened:
+    with (
+        traced(settings, question.trace)
+        if question.trace is not None
+        else engine_for(ctx.obj, settings, "ask", alone=question.no_daemon)
+    ) as opened:
         asking.answer(opened, request, sys.stdout, sys.stderr, as_json=question.json)
 
 
@@ -169,7 +182,10 @@ def complete(
         drawn = replace(drawn, max_tokens=filling.DEFAULT_MAX_TOKENS)
     request = filling.build_request(hole, drawn, route=settings.decode.route, k=decode.k)
     with engine_for(ctx.obj, settings, "complete", alone=place.no_daemon) as opened:
-        typer.echo(filling.complete(opened, request, hole), nl=False)
+        insertion = filling.complete(opened, request, hole)
+    typer.echo(insertion, nl=False)
+    if not insertion:
+        typer.echo("sspec-assist: the model inserted nothing here", err=True)
 
 
 @cli.command(epilog=_EPILOG, short_help="Show that speculation changes no text.")
@@ -181,49 +197,21 @@ def verify(
     k: DraftedTokens = None,
     exit_layer: ExitLayer = None,
     case: Cases = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every shipped case, not one of each kind.")
+    ] = False,
     model: ModelOptions = ModelOptions(),
 ) -> None:
     """Show that speculation changes no text: greedy, every route, every k; exits with 1 if it does.
 
     Without --k all of 1 to 8 are run, and `auto`, where the engine chooses.
     """
-    cases = measure.chosen_cases(case or ())
+    cases = measure.chosen_cases(case or (), most=None if everything else measure.VERIFY_CASES)
     settings = _settings(model, DecodeOptions(exit_layer=exit_layer))
     ks = measure.VERIFY_KS if k is None else (k,)
     session = session_for(settings)
     if not measure.run_verify(session, cases, sys.stdout, tokens=tokens, ks=ks):
         raise typer.Exit(1)
-
-
-@cli.command(epilog=_EPILOG, short_help="Time every route on the built-in cases.")
-@with_groups
-def bench(
-    what: BenchOptions = BenchOptions(),
-    case: Cases = None,
-    exit_layer: ExitLayer = None,
-    as_json: AsJson = False,
-    model: ModelOptions = ModelOptions(),
-    sampling: SamplingOptions = SamplingOptions(),
-) -> None:
-    """Time every route on the built-in cases, taking turns; prints medians and × plain.
-
-    With --keystrokes: how long completions in an editor take, and what was wrong with them.
-    """
-    if what.keystrokes:
-        from app.keystrokes import run_keystrokes
-
-        settings = _settings(model)
-        run_keystrokes(case or (), settings, sys.stdout, speed=what.speed, as_json=as_json)
-        return
-    cases = measure.chosen_cases(case or ())
-    settings = _settings(model, DecodeOptions(exit_layer=exit_layer), sampling)
-    drawn = settings.sampling
-    if sampling.max_tokens is None:
-        drawn = replace(drawn, max_tokens=measure.BENCH_TOKENS)
-    session = session_for(settings)
-    measure.run_bench(
-        session, cases, sys.stdout, repeats=what.repeats, sampling=drawn, as_json=as_json
-    )
 
 
 @cli.command("lsp", epilog=_EPILOG, short_help="Complete code in an editor.")
@@ -246,8 +234,14 @@ def language_server(
     run_lsp(lambda: user_settings({"model": given(model)}))
 
 
+cli.command("bench", epilog=_EPILOG, short_help="Time drafting against plain decoding.")(
+    bench_command
+)
 cli.command("doctor", epilog=_EPILOG, short_help="Examine machine, model and memory.")(
     doctor_command
+)
+cli.command("train-head", epilog=_EPILOG, short_help="Fit a faster draft to this model.")(
+    train_command
 )
 cli.command("stats", epilog=_EPILOG, short_help="Show how completions in editors have done.")(
     stats_command

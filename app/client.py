@@ -67,6 +67,8 @@ class RemoteEngine:
             self._starter.place, f"{client}-{uuid.uuid4().hex}", self._start
         )
         self._last = EngineStatus(state="asleep", model=settings.model.model)
+        self._before: Settings | None = None
+        """The settings before a change whose end is not known yet."""
 
     @asynccontextmanager
     async def generate(self, request: GenerateRequest) -> AsyncIterator[AsyncIterator[Event]]:
@@ -128,6 +130,7 @@ class RemoteEngine:
         wanted = await asyncio.to_thread(wanted_by, settings, self._paths)
         # A daemon that has to be started for this is started with these settings.
         before, self._settings = self._settings, settings
+        self._before = before
         try:
             await self._connection.read(Call(path="/v1/model", body=wanted))
         except ModelError:
@@ -193,6 +196,7 @@ class RemoteEngine:
                     aclosing(stream_of(response, _STATUSES)) as statuses,
                 ):
                     async for status in statuses:
+                        self._end_change(self._last, status)
                         self._last = status
                         # One crash is answered by one start; a model that loads earns another.
                         start, seen = start or status.state == "ready", True
@@ -205,6 +209,15 @@ class RemoteEngine:
                 yield self._last
             if not start:
                 await self._until_listening()
+
+    def _end_change(self, last: EngineStatus, status: EngineStatus) -> None:
+        """A change that failed is no wish of this client any more once the model before is back."""
+        if status.state != "ready":
+            return
+        if status.failure is not None and self._before is not None:
+            self._settings, self._connection.serves = self._before, None
+        if status.failure is not None or last.state == "loading":
+            self._before = None
 
     async def _until_listening(self) -> None:
         while True:

@@ -40,8 +40,7 @@ class GoneError(EngineError):
         super().__init__(
             "engine_lost",
             f"the engine's process was lost ({why})",
-            "What came so far is kept; the next request starts it again. "
-            "`sspec-assist engine logs` may tell why.",
+            "The next request starts it again; `sspec-assist engine logs` may tell why.",
         )
 
 

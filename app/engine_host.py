@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from app.host_status import CLOSED, STOPPED, differs, unloaded
+from app.host_status import CLOSED, STOPPED, Refused, differs, emptied, unloaded
 from app.load_attempt import LoadAttempt, Opened
-from app.stream import error_of
+from app.stream import error_of, only
 from engine.protocol import EngineError, EngineStatus, Event, Failed, GenerateRequest, LoadProgress
 
 if TYPE_CHECKING:
+    from app.load_attempt import Outcome
     from app.progress import Report
     from app.settings import DaemonSettings
     from app.wire import Wanted
@@ -73,11 +74,14 @@ class EngineHost:
         self._progress: LoadProgress | None = None
         self._failure: Failed | None = None
         self._failed_at = 0.0
+        self._proven: Wanted | None = None
+        """What was in memory last; a change that fails goes back to it."""
+        self._refused: Refused | None = None
+        """The change that failed, until the model that came back is used."""
         self._answers = 0
         """Requests that the engine is busy with."""
         self._connections: Counter[str] = Counter()
-        self._last_need = clock()
-        self._last_use = clock()
+        self._last_need = self._last_use = clock()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -88,7 +92,7 @@ class EngineHost:
         if self._closed or (same and (self._moving or self._engine is not None)):
             return
         self.wanted = wanted
-        self._failure = None
+        self._failure = self._refused = None
         self._move = asyncio.create_task(self._bring(wanted, self._move), name="bring a model")
         self._tell_progress(LoadProgress(stage="starting"))
 
@@ -117,7 +121,7 @@ class EngineHost:
         try:
             engine = await self._ready()
         except EngineError as error:
-            yield _only(error.as_event())
+            yield only(error.as_event())
             return
         with self._in_use():
             async with engine.generate(request) as events:
@@ -149,7 +153,7 @@ class EngineHost:
             notice=" ".join(part for part in (self._known.notice, self._notice) if part),
         )
         if engine is not None:
-            return replace(told, state="ready")
+            return self._refused.told(told) if self._refused else replace(told, state="ready")
         if self._progress is not None:
             return replace(told, state="loading", load=self._progress)
         if self._failure is not None and self._failure != STOPPED:
@@ -228,6 +232,7 @@ class EngineHost:
             yield
         finally:
             self._answers -= 1
+            self._refused = None
             self._last_use = self._clock()
             self._tell()
 
@@ -241,39 +246,45 @@ class EngineHost:
             await self._put_away()
         if wanted != self.wanted:
             return  # somebody wished for yet another one meanwhile
+        outcome, back = await self._tried(wanted), self._proven
+        if isinstance(outcome, Failed) and back and wanted == self.wanted != back:
+            self._refused = refused = Refused(wanted=wanted, failure=outcome, back=back)
+            self.wanted = wanted = back
+            self._tell_progress(LoadProgress(stage="going back"))
+            outcome = refused.worded(await self._tried(back))
+        if isinstance(outcome, Opened):
+            self._engine, self._notice, self._failure = outcome.engine, outcome.notice, None
+            self._proven = wanted
+            logger.info("loaded %s", wanted.model.model)
+        else:
+            self._failure = outcome or STOPPED
+        self._failed_at = self._last_use = self._clock()
+        self._tell()
+
+    async def _tried(self, wanted: Wanted) -> Outcome:
+        """How one attempt to load ended."""
         self._known, self._notice = unloaded(wanted), ""
         self._attempt = LoadAttempt(
             lambda report: self._open_engine(wanted, report), self._tell_progress
         )
         try:
-            outcome = await self._attempt.outcome()
+            return await self._attempt.outcome()
         finally:
             self._attempt = None
             if wanted == self.wanted:
                 self._progress = None
-        if isinstance(outcome, Opened):
-            self._engine, self._notice, self._failure = outcome.engine, outcome.notice, None
-            logger.info("loaded %s", wanted.model.model)
-        else:
-            self._failure = outcome or STOPPED
-            logger.warning("not loaded: %s. %s", self._failure.message, self._failure.hint)
-        self._failed_at = self._last_use = self._clock()
-        self._tell()
 
     async def _until_unused(self, wanted: Wanted) -> None:
         self._notice = f"changing to {unloaded(wanted).model} once the running answers are over"
         while self._answers:
             self._tell()
-            changed = self._changed
-            await changed.wait()
+            await self._changed.wait()
 
     async def _put_away(self) -> None:
         if self._engine is None:
             return
         engine, self._engine = self._engine, None
-        self._known = replace(
-            self._known, running=(), paused=(), queued=(), held=(), weight_bytes=0, cache_bytes=0
-        )
+        self._known = emptied(self._known)
         await asyncio.to_thread(engine.close)
         del engine
         await asyncio.to_thread(self._free_memory)
@@ -287,7 +298,3 @@ class EngineHost:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-async def _only(event: Event) -> AsyncIterator[Event]:
-    yield event

@@ -7,7 +7,7 @@ Invariant: where memory is short and the shared engine holds some, the refusal s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from app import instance
@@ -16,6 +16,8 @@ from app.settings import Settings
 from engine.protocol import Engine, MemoryLimitError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.session import Session
 
 OpenEngine = Callable[[Settings], AbstractContextManager[Engine]]
@@ -40,6 +42,21 @@ def session_for(settings: Settings) -> Session:
 
     with _memory_is_shared():
         return open_session(settings)
+
+
+@contextmanager
+def traced(settings: Settings, trace: Path) -> Iterator[Engine]:
+    """An engine in this process whose rounds are written to `trace`. Raises `RequestError` for a
+    file that can't be written, before anything is loaded."""
+    from app.offline import open_engine
+    from engine.trace import TraceFile
+
+    with (
+        closing(TraceFile(trace)) as file,
+        _memory_is_shared(),
+        open_engine(settings, file) as opened,
+    ):
+        yield opened
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import EngineError, EngineStatus, Failed
 
 if TYPE_CHECKING:
+    from app.load_attempt import Outcome
     from app.wire import Wanted
 
 STOPPED = Failed(
@@ -22,6 +24,32 @@ STOPPED = Failed(
     hint="The next question loads it again; what was fetched is kept.",
 )
 CLOSED = EngineError("closed", "the engine was stopped", "The next question starts it again.")
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """A change of the model that failed, and the model that was there before."""
+
+    wanted: Wanted
+    failure: Failed
+    back: Wanted
+
+    def told(self, status: EngineStatus) -> EngineStatus:
+        """The status once the earlier model is back."""
+        hint = f" {self.failure.hint}" if self.failure.hint else ""
+        said = f"{self._what_failed()}.{hint} {unloaded(self.back).model} is back."
+        notice = f"{status.notice} {said}".strip()
+        return replace(status, state="ready", failure=self.failure, notice=notice)
+
+    def worded(self, outcome: Outcome) -> Outcome:
+        """How going back ended; a failure tells of both models."""
+        if not isinstance(outcome, Failed):
+            return outcome
+        back = unloaded(self.back).model
+        message = f"{self._what_failed()}, and {back} did not come back: {outcome.message}"
+        return replace(outcome, message=message)
+
+    def _what_failed(self) -> str:
+        return f"{unloaded(self.wanted).model} was not loaded: {self.failure.message.rstrip('.')}"
 
 
 def unloaded(wanted: Wanted) -> EngineStatus:
@@ -33,6 +61,11 @@ def unloaded(wanted: Wanted) -> EngineStatus:
         quant=wanted.model.quant,
         context_limit=wanted.model.context or 0,
     )
+
+
+def emptied(status: EngineStatus) -> EngineStatus:
+    """The status of an engine whose model has left memory."""
+    return replace(status, running=(), paused=(), queued=(), held=(), weight_bytes=0, cache_bytes=0)
 
 
 def differs(told: EngineStatus, now: EngineStatus) -> bool:

@@ -88,6 +88,10 @@ class LoadAttempt:
             outcome = EngineError(
                 "internal", f"loading failed: {error!r}", "`sspec-assist engine logs` has more."
             ).as_event()
+        if outcome is None:
+            logger.info("loading was stopped")
+        elif isinstance(outcome, Failed):
+            logger.warning("not loaded: %s. %s", outcome.message, outcome.hint)
         self._in_loop(lambda: self._outcome.set_result(outcome))
 
     def _report(self, stage: str, done: int, total: int) -> None:

@@ -1,45 +1,50 @@
-"""`verify` and `bench` as commands: which cases run, and how their results look on a terminal.
+"""`verify` as a command, and which of the shipped cases a command runs.
 
-What is compared and timed is the engine's business (`engine.selfcheck`, `engine.bench`). Invariant:
-every figure printed was measured in this run, on the session given; results go to `out` as they
-come, so that an interrupt keeps them.
+What is compared is the engine's business (`engine.selfcheck`). Invariant: every figure printed was
+measured in this run, on the session given; results go to `out` as they come, so that an interrupt
+keeps them.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import msgspec
-
+from app.bench_table import left_out_line, rate
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.bench import ArmResult
     from engine.cases import Case, LeftOut
-    from engine.protocol import SamplingParams
     from engine.selfcheck import Comparison
     from engine.session import Session
 
 VERIFY_TOKENS = 64
 VERIFY_KS = (1, 2, 3, 4, 5, 6, 7, 8)
-BENCH_TOKENS = 128
-BENCH_REPEATS = 5
+VERIFY_CASES = 1
+BENCH_CASES = 2
+"""Cases of each kind that are run unless all are wanted."""
 
 
-def chosen_cases(names: Sequence[str]) -> tuple[Case, ...]:
-    """The built-in cases of these names, all of them for none. Raises `RequestError`."""
-    from engine.cases import built_in_cases
+def chosen_cases(
+    names: Sequence[str], kinds: Sequence[str] = (), *, most: int | None = None
+) -> tuple[Case, ...]:
+    """The built-in cases of these names and kinds; for neither the first `most` of each kind, or
+    all of them. Naming a kind means all of it, unless `most` is given. Raises `RequestError`."""
+    from engine.cases import KINDS, built_in_cases, first_of_each_kind
 
     cases = {case.name: case for case in built_in_cases()}
     for name in names:
-        if name not in cases:
-            close = difflib.get_close_matches(name, cases, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(cases)}."
-            raise RequestError("no_such_case", f"there is no built-in case {name}", hint)
-    return tuple(cases[name] for name in dict.fromkeys(names)) or tuple(cases.values())
+        _require_known(name, list(cases), "case")
+    for kind in kinds:
+        _require_known(kind, list(KINDS), "kind")
+    named = [cases[name] for name in dict.fromkeys(names)]
+    if names and not kinds:
+        return tuple(named)
+    pool = [case for case in cases.values() if not kinds or case.kind in kinds]
+    kept = pool if most is None else first_of_each_kind(pool, most)
+    return tuple(dict.fromkeys([*named, *kept]))
 
 
 def run_verify(
@@ -53,14 +58,14 @@ def run_verify(
 
     def report(told: Comparison | LeftOut) -> None:
         if isinstance(told, LeftOut):
-            _say(out, left_out_line(told))
+            say(out, left_out_line(told))
             return
         seen.append(told)
-        _say(out, comparison_line(told))
+        say(out, comparison_line(told))
 
-    _say(out, _subject(session))
+    say(out, subject(session))
     identical = check(session, cases, tokens=tokens, ks=ks, report=report)
-    _say(out, verdict_line(seen))
+    say(out, verdict_line(seen))
     return identical
 
 
@@ -71,14 +76,10 @@ def comparison_line(comparison: Comparison) -> str:
     if comparison.differs_at is not None:
         found = f"DIFFERS from output token {comparison.differs_at + 1} on"
     return (
-        f"{comparison.case:<13} prompt {comparison.prompt_tokens:>5}  {comparison.route:<10} "
-        f"k {k:<4}  {comparison.tokens} tokens  {_rate(comparison):<24} {found}"
+        f"{comparison.case:<18} prompt {comparison.prompt_tokens:>5}  {comparison.route:<13} "
+        f"k {k:<4}  {comparison.tokens} tokens  "
+        f"α {rate(comparison.accepted, comparison.tested):<18} {found}"
     )
-
-
-def left_out_line(left_out: LeftOut) -> str:
-    """A case that was not run, and why."""
-    return f"{left_out.case:<13} left out: {left_out.reason}"
 
 
 def verdict_line(seen: Sequence[Comparison]) -> str:
@@ -90,74 +91,21 @@ def verdict_line(seen: Sequence[Comparison]) -> str:
     return f"{len(seen)} runs, {tokens:,} tokens: all identical to plain decoding"
 
 
-def run_bench(
-    session: Session,
-    cases: Sequence[Case],
-    out: TextIO,
-    *,
-    repeats: int,
-    sampling: SamplingParams,
-    as_json: bool,
-) -> None:
-    """Time all routes on the cases, interleaved; a table to read, or one JSON document."""
-    from engine.bench import bench
-    from engine.cases import LeftOut
-
-    left_out: list[LeftOut] = []
-
-    def report(told: ArmResult | LeftOut) -> None:
-        if isinstance(told, LeftOut):
-            left_out.append(told)
-        if not as_json:
-            line = left_out_line(told) if isinstance(told, LeftOut) else result_line(told)
-            _say(out, line)
-
-    if not as_json:
-        _say(out, _subject(session))
-        _say(out, _HEADER)
-    results = bench(session, cases, repeats=repeats, sampling=sampling, report=report)
-    if as_json:
-        record = _facts(session) | {
-            "repeats": repeats,
-            "sampling": sampling,
-            "results": results,
-            "left_out": left_out,
-        }
-        _say(out, msgspec.json.format(msgspec.json.encode(record)).decode())
-
-
-_HEADER = (
-    f"{'case':<13} {'route':<10} {'prompt':>6} {'output':>6} {'tok/s':>7} {'× plain':>8} "
-    f"{'tokens/round':>12}  {'α':<24} text"
-)
-
-
-def result_line(result: ArmResult) -> str:
-    """One arm of one case as one line under `_HEADER`."""
-    same = "as plain" if result.same_text else "differs from plain"
-    return (
-        f"{result.case:<13} {result.arm:<10} {result.prompt_tokens:>6} {result.output_tokens:>6} "
-        f"{result.tokens_per_s:>7.1f} {result.times_plain:>8.2f} "
-        f"{result.tokens_per_round:>12.2f}  {_rate(result):<24} {same}"
-    )
-
-
-def _rate(counted: Comparison | ArmResult) -> str:
-    if not counted.tested:
-        return "α – (nothing drafted)"
-    return f"α {counted.accepted / counted.tested:.2f} ({counted.accepted}/{counted.tested})"
-
-
-def _facts(session: Session) -> dict[str, Any]:
+def subject(session: Session) -> str:
+    """What is measured, and where."""
     loaded = session.loaded
-    return {"model": session.name, "quant": loaded.quant, "device": loaded.device}
+    return f"{session.name}, {loaded.quant}, on {loaded.device}"
 
 
-def _subject(session: Session) -> str:
-    facts = _facts(session)
-    return f"{facts['model']}, {facts['quant']}, on {facts['device']}"
-
-
-def _say(out: TextIO, line: str) -> None:
+def say(out: TextIO, line: str) -> None:
+    """Write a line at once."""
     out.write(line + "\n")
     out.flush()
+
+
+def _require_known(given: str, known: Sequence[str], what: str) -> None:
+    if given in known:
+        return
+    close = difflib.get_close_matches(given, known, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."
+    raise RequestError(f"no_such_{what}", f"there is no built-in {what} {given}", hint)

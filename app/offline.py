@@ -12,6 +12,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from app import model_store
 from app.paths import user_paths
 from app.progress import shown_on
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
     from app.progress import Report
     from app.settings import ModelSettings, Settings
-    from engine.config import DraftSettings
-    from engine.protocol import Engine
+    from engine.config import DraftSettings, Wish
+    from engine.protocol import Engine, RouteChoice
     from engine.session import Session
+    from engine.trace import TraceFile
 
 
 SPINS = "10000"
@@ -33,14 +36,17 @@ this), since a thread that spins keeps the one it waits for off the core. Quiet,
 
 
 @contextmanager
-def open_engine(settings: Settings) -> Iterator[Engine]:
-    """An engine with the model of `settings`; closed when the context is left.
+def open_engine(settings: Settings, trace: TraceFile | None = None) -> Iterator[Engine]:
+    """An engine with the model of `settings`, whose rounds are written to `trace` if there is one;
+    closed when the context is left.
 
     Raises `ModelError` and `MemoryLimitError` as resolving and loading do, before the block runs.
     """
     from engine.service import LocalEngine
 
-    engine = LocalEngine(open_session(settings))
+    session = open_session(settings)
+    session.trace = trace
+    engine = LocalEngine(session)
     try:
         yield engine
     finally:
@@ -64,17 +70,33 @@ def load_session(model: ModelSettings, decode: DraftSettings, progress: Report) 
     # Read once, when torch loads its OpenMP; a value of the user's own stays.
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     paths = user_paths()
-    load_settings = model.load()
+    load_settings = msgspec.structs.replace(model.load(), twin=_twin_wish(decode.route))
     source = model_store.resolve(model.model, paths, progress)
     progress("starting", 0, 0)
-    from engine.calibrate import costs_of
     from engine.loading import load
     from engine.out_of_memory import told
-    from engine.session import Session, exit_layer_of
+    from engine.session import Session, measured_costs
+    from engine.twin import with_twin
 
-    loaded = load(source.path, load_settings, paths.converted_dir(), progress)
-    exit_layer = exit_layer_of(loaded, decode)
+    loaded = load(
+        source.path,
+        load_settings,
+        paths.converted_dir(),
+        progress,
+        heads=paths.heads_dir(),
+        kernels=paths.kernels_dir(),
+    )
+    loaded = with_twin(
+        loaded, source.path, load_settings, paths.converted_dir(), progress, paths.kernels_dir()
+    )
     progress("measuring this machine", 0, 0)
     with told("while this machine was measured", "Start with a smaller model."):
-        costs = costs_of(loaded.model, exit_layer, loaded.folder / f"costs-{exit_layer}.json")
+        costs = measured_costs(loaded, decode, loaded.folder)
     return Session(loaded, decode, costs, name=source.name)
+
+
+def _twin_wish(route: RouteChoice) -> Wish:
+    """Whether the NF4 twin is worth its memory for answers that draft like this."""
+    if route == "low_precision":
+        return "always"
+    return "auto" if route == "auto" else "never"

@@ -50,6 +50,8 @@ async def until_ready(engine: RemoteEngine, settings: Settings, progress: Report
     try:
         async with engine.watch() as statuses:
             async for status in statuses:
+                if tried and status.state == "ready":
+                    _raise_if_refused(status)
                 change = _may_change(engine, settings, status)
                 if status.state == "ready" and not change:
                     return
@@ -77,6 +79,12 @@ def _may_change(engine: RemoteEngine, settings: Settings, status: EngineStatus) 
 
 def _is_lost(status: EngineStatus) -> bool:
     return status.failure is not None and status.failure.code == "engine_lost"
+
+
+def _raise_if_refused(status: EngineStatus) -> None:
+    """The model asked for could not be loaded, and the one before is back."""
+    if status.failure is not None:
+        raise error_of(status.failure)
 
 
 def _raise_if_over(status: EngineStatus) -> None:

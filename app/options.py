@@ -210,6 +210,16 @@ class QuestionOptions:
         bool, typer.Option("--json", help="Print every event as one line of JSON instead.")
     ] = False
     no_daemon: NoDaemon = False
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Write what was decided, one line per round, to FILE; runs the model in this "
+            "process. `bench --replay` sums it up.",
+            rich_help_panel=_DECODE,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

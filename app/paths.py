@@ -47,6 +47,14 @@ class Paths(Struct, frozen=True, kw_only=True):
         """Models after conversion and quantization."""
         return self.cache / "converted"
 
+    def heads_dir(self) -> Path:
+        """Exit heads that this user trained."""
+        return self.cache / "heads"
+
+    def kernels_dir(self) -> Path:
+        """C kernels compiled for this machine."""
+        return self.cache / "kernels"
+
     def log_file(self) -> Path:
         """What the engine's process logs, with older parts beside it."""
         return self.data / "logs" / "engine.log"

@@ -48,14 +48,19 @@ def private_screen(log: Path) -> Iterator[None]:
         yield
 
 
+def no_terminal() -> RequestError:
+    """The error of a chat that is wanted where there is no terminal."""
+    return RequestError(
+        "no_terminal",
+        "the chat needs a terminal, and standard input or output is none",
+        "For a pipe or a script use: sspec-assist ask",
+    )
+
+
 def _terminal() -> int:
     """The descriptor to draw on; stderr like Textual, stdout where stderr was sent elsewhere."""
     if not os.isatty(0) or not (os.isatty(1) or os.isatty(2)):
-        raise RequestError(
-            "no_terminal",
-            "the chat needs a terminal, and standard input or output is none",
-            "For a pipe or a script use: sspec-assist ask",
-        )
+        raise no_terminal()
     return 2 if os.isatty(2) else 1
 
 

@@ -32,6 +32,7 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "SSPEC_ASSIST_DEVICE": ("model", "device"),
     "SSPEC_ASSIST_CONTEXT": ("model", "context"),
     "SSPEC_ASSIST_THREADS": ("model", "threads"),
+    "SSPEC_ASSIST_NATIVE": ("model", "native"),
     "SSPEC_ASSIST_ROUTE": ("decode", "route"),
 }
 """Variable → table and key."""
@@ -49,6 +50,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     device: Device = "auto"
     context: int | None = None
     threads: int | None = None
+    native: bool = True
 
     def __post_init__(self) -> None:
         self.load()
@@ -60,6 +62,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             device=self.device,
             context_tokens=self.context,
             threads=self.threads,
+            native=self.native,
         )
 
 
@@ -205,9 +208,9 @@ def _parse(file: Path) -> Tables:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            "bad_config", f"{file} can't be read: {error}", "Put it right or remove it."
-        ) from error
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        said = f"{file} is a folder" if file.is_dir() else f"{file} can't be read: {why}"
+        raise RequestError("bad_config", said, "Put it right or remove it.") from error
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -18,7 +18,7 @@ from engine.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from engine.protocol import Engine, GenerateRequest
 
@@ -37,6 +37,11 @@ async def read_events(
                 raise error_of(event)
             if not goes_on:
                 return
+
+
+async def only(event: Event) -> AsyncIterator[Event]:
+    """A stream of one event."""
+    yield event
 
 
 def error_of(failed: Failed) -> EngineError:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.decode import PREFILL_TOKENS, Round, prefill_step, run_round
+from engine.draft.contract import tap_of
 from engine.draft_length import Choice
 from engine.drafting import Drafting
 from engine.out_of_memory import is_out_of_memory
@@ -110,13 +111,15 @@ class Answer:
         if not self._closed:
             self._closed = True
             tokens = self.row.tokens
+            self.session.earlier.add(self.row.output)
             self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:])
 
     def _prefill(self) -> bool:
         model, cache = self.session.loaded.model, self.session.slots.cache
         while True:
             try:
-                return prefill_step(model, cache, self.row, most=self._stretch)
+                tap = tap_of(self.drafting.drafters.values())
+                return prefill_step(model, cache, self.row, most=self._stretch, tap=tap)
             except Exception as error:
                 if not is_out_of_memory(error) or self._stretch <= LEAST_STRETCH:
                     raise
@@ -127,11 +130,13 @@ class Answer:
     def _round(self) -> Iterator[Event]:
         row, session = self.row, self.session
         context = len(row.tokens)
-        unit_ms = session.costs.at(context).unit_ms
+        unit_ms = session.costs.unit_ms(context)
         choice = self.drafting.choose(row, session.slots.cache)
         choice, done = self._decode(choice)
-        self.drafting.learn(done, context)
+        self.drafting.learn(choice, done, row, context)
         session.stands_at(context)
+        if session.trace is not None:
+            session.trace.write(row.id, choice, done, context_tokens=context, plain_ms=unit_ms)
         self._totals.count(done, unit_ms)
         said = self.telling.say(row.output[-done.emitted :], row.kinds[-done.emitted :])
         if self.telling.stopped:

@@ -1,132 +1,190 @@
-"""Cases × routes, interleaved on this machine: medians, and ratios to plain decoding.
+"""Cases × arms, interleaved on this machine: medians, intervals, and ratios to plain decoding.
 
-The arms of one case take turns, run by run, so that a slow minute falls on all of them; the order
-turns with each repeat. Decoding only: prompts are prefilled once per arm and then reused. Every
-run starts from the same acceptance records that the last one left, as in daily use.
+An arm decodes a case once when told to; our routes are arms, and so is whatever else can be asked
+(`app` brings the peers). The arms of one case take turns, run by run, so that a slow minute falls
+on all of them; the order turns with each repeat. Decoding only: prompts are read once and then
+reused. Every run starts from the same acceptance records that the last one left, as in daily use,
+but never from an earlier answer to the same question: that would be replay, not drafting.
 """
 
 from __future__ import annotations
 
-import statistics
+import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from engine.bench_results import ArmResult, Rounds, Run, Runs, arm_result
 from engine.cases import Case, LeftOut
+from engine.draft.earlier import Earlier
 from engine.protocol import (
     EngineError,
     Failed,
     GenerateRequest,
     RequestError,
+    RoundDone,
     RouteChoice,
     SamplingParams,
-    Usage,
 )
 from engine.session import Session
 
-ARMS: tuple[RouteChoice, ...] = ("plain", "copy", "layer_skip", "auto")
+BASE: RouteChoice = "plain"
+WARM_UP_TOKENS = 8
+"""Of the run that reads the prompt and is not timed."""
 
 
-class ArmResult(Struct, frozen=True, kw_only=True):
-    """One arm of one case over all repeats."""
+class Arm(Protocol):
+    """Something that decodes a case."""
+
+    name: str
+
+    def run(self, case: Case, sampling: SamplingParams) -> Run:
+        """Decode the case once. Raises `RequestError` where this arm can't take it."""
+        ...
+
+
+class CaseTime(Struct, frozen=True, kw_only=True):
+    """How long a case took, all arms and repeats."""
 
     case: str
-    kind: str
-    arm: RouteChoice
-    prompt_tokens: int
-    output_tokens: int
-    tokens_per_s: float
-    """Median over the repeats."""
-    slowest_tokens_per_s: float
-    fastest_tokens_per_s: float
-    times_plain: float
-    """Median over the repeats of this run's speed ÷ the plain run's of the same repeat."""
-    tested: int
-    accepted: int
-    tokens_per_round: float
-    same_text: bool
-    """Whether every greedy run gave the plain run's tokens."""
+    seconds: float
+    done: int
+    of: int
 
 
-class _Run(Struct, frozen=True, kw_only=True):
-    usage: Usage
-    output: list[int]
+Told = ArmResult | LeftOut | CaseTime
 
-    @property
-    def speed(self) -> float:
-        return 1e3 * self.usage.output_tokens / self.usage.decode_ms
+
+class RouteArm:
+    """One of our own routes."""
+
+    def __init__(self, session: Session, route: RouteChoice) -> None:
+        self.name: str = route
+        self._session, self._route = session, route
+
+    def run(self, case: Case, sampling: SamplingParams) -> Run:
+        """Decode the case. Raises `RequestError`, and `EngineError` if decoding fails."""
+        request = GenerateRequest(
+            id=f"{case.name}/{self._route}",
+            prompt=case.prompt,
+            sampling=sampling,
+            route=self._route,
+        )
+        self._session.earlier.forget()
+        self._session.earlier = Earlier()
+        answer = self._session.start(request)
+        rounds = Rounds()
+        while not answer.done:
+            for event in answer.step():
+                if isinstance(event, Failed):
+                    raise EngineError(event.code, event.message, event.hint)
+                if isinstance(event, RoundDone):
+                    count(rounds, event)
+        usage = answer.usage()
+        return Run(
+            prompt_tokens=usage.prompt_tokens,
+            output_tokens=usage.output_tokens,
+            decode_ms=usage.decode_ms,
+            output=tuple(answer.row.output),
+            rounds=rounds,
+        )
+
+
+def prompt_ids(session: Session, case: Case) -> list[int]:
+    """The case's prompt as our token ids. Raises `RequestError` where the model can't take it."""
+    return session.encode(GenerateRequest(id=case.name, prompt=case.prompt))
+
+
+def count(rounds: Rounds, done: RoundDone) -> None:
+    """Add a round to the sums."""
+    rounds.rounds += 1
+    rounds.by_route[done.route] = rounds.by_route.get(done.route, 0) + 1
+    if not done.drafted:
+        rounds.plain_ms += done.verify_ms
+        return
+    rounds.drafting += 1
+    rounds.drafted += done.drafted
+    rounds.tested += done.tested
+    rounds.accepted += done.accepted
+    rounds.draft_ms += done.draft_ms
+    rounds.verify_ms += done.verify_ms
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How cases are run."""
+
+    repeats: int
+    sampling: SamplingParams
+    max_tokens: int | None = None
+    """None: what each case says."""
+
+    def of(self, case: Case, repeat: int) -> SamplingParams:
+        """What one run samples with: greedy as it is, else with a seed of its own, the same for
+        all arms."""
+        drawn = replace(self.sampling, max_tokens=self.max_tokens or case.max_tokens)
+        if not drawn.temperature:
+            return drawn
+        return replace(drawn, seed=(drawn.seed or 0) + repeat)
 
 
 def bench(
-    session: Session,
-    cases: Sequence[Case],
-    *,
-    repeats: int,
-    sampling: SamplingParams,
-    report: Callable[[ArmResult | LeftOut], None],
-) -> list[ArmResult]:
-    """Run every case that fits with every arm, `repeats` times; one result per case and arm."""
-    results: list[ArmResult] = []
-    for case in cases:
-        try:
-            runs = _interleaved(session, case, repeats, sampling)
-        except RequestError as error:
-            report(LeftOut(case=case.name, reason=error.message))
+    arms: Sequence[Arm], cases: Sequence[Case], plan: Plan, report: Callable[[Told], None]
+) -> dict[str, tuple[Case, Runs]]:
+    """Run every case with every arm, `plan.repeats` times, and tell `report` what came of it.
+
+    The first arm is the one that others are compared to. A case that it can't take is left out, as
+    is another arm from a case that this one can't take. Raises `RequestError` if no case is left.
+    """
+    found: dict[str, tuple[Case, Runs]] = {}
+    for at, case in enumerate(cases):
+        began = time.perf_counter()
+        able = _able(arms, case, plan, report)
+        if not able:
             continue
-        for arm in ARMS:
-            result = _summary(case, arm, runs)
-            results.append(result)
-            report(result)
-    if not results:
+        runs = _interleaved(able, case, plan)
+        found[case.name] = case, runs
+        for arm in able:
+            greedy = not plan.sampling.temperature
+            report(arm_result(case, arm.name, runs, base=arms[0].name, greedy=greedy))
+        seconds = time.perf_counter() - began
+        report(CaseTime(case=case.name, seconds=seconds, done=at + 1, of=len(cases)))
+    if not found:
         raise RequestError(
-            "nothing_fits",
-            f"no built-in case fits {session.context_tokens} tokens of context",
-            "Start with a larger --context.",
+            "nothing_fits", "none of the cases could be run", "Start with a larger --context."
         )
-    return results
+    return found
 
 
-def _interleaved(
-    session: Session, case: Case, repeats: int, sampling: SamplingParams
-) -> dict[RouteChoice, list[_Run]]:
-    runs: dict[RouteChoice, list[_Run]] = {arm: [] for arm in ARMS}
-    _run(session, case, "plain", sampling)  # fills the prompt's cache row
-    for repeat in range(repeats):
-        turn = repeat % len(ARMS)
-        for arm in (*ARMS[turn:], *ARMS[:turn]):
-            runs[arm].append(_run(session, case, arm, sampling))
+def _able(arms: Sequence[Arm], case: Case, plan: Plan, report: Callable[[Told], None]) -> list[Arm]:
+    """The arms that can take this case, each warmed up on it; none if the first can't."""
+    able: list[Arm] = []
+    for arm in arms:
+        brief = replace(plan.of(case, 0), max_tokens=WARM_UP_TOKENS)
+        try:
+            arm.run(case, brief)
+        except RequestError as error:
+            base = arm is arms[0]
+            report(LeftOut(case=case.name, reason=error.message, arm=None if base else arm.name))
+            if base:
+                return []
+            continue
+        able.append(arm)
+    return able
+
+
+def _interleaved(arms: Sequence[Arm], case: Case, plan: Plan) -> Runs:
+    runs: Runs = {arm.name: [] for arm in arms}
+    for repeat in range(plan.repeats):
+        for arm in in_turn(arms, repeat):
+            runs[arm.name].append(arm.run(case, plan.of(case, repeat)))
     return runs
 
 
-def _run(session: Session, case: Case, arm: RouteChoice, sampling: SamplingParams) -> _Run:
-    request = GenerateRequest(
-        id=f"{case.name}/{arm}", prompt=case.prompt, sampling=sampling, route=arm
-    )
-    answer = session.start(request)
-    while not answer.done:
-        for event in answer.step():
-            if isinstance(event, Failed):
-                raise EngineError(event.code, event.message, event.hint)
-    return _Run(usage=answer.usage(), output=answer.row.output)
-
-
-def _summary(case: Case, arm: RouteChoice, runs: dict[RouteChoice, list[_Run]]) -> ArmResult:
-    ours, plain = runs[arm], runs["plain"]
-    speeds = [run.speed for run in ours]
-    ratios = [run.speed / base.speed for run, base in zip(ours, plain, strict=True)]
-    produced = sum(run.usage.output_tokens for run in ours)
-    return ArmResult(
-        case=case.name,
-        kind=case.kind,
-        arm=arm,
-        prompt_tokens=ours[0].usage.prompt_tokens,
-        output_tokens=ours[0].usage.output_tokens,
-        tokens_per_s=statistics.median(speeds),
-        slowest_tokens_per_s=min(speeds),
-        fastest_tokens_per_s=max(speeds),
-        times_plain=statistics.median(ratios),
-        tested=sum(run.usage.tested for run in ours),
-        accepted=sum(run.usage.accepted for run in ours),
-        tokens_per_round=produced / sum(run.usage.rounds for run in ours),
-        same_text=all(run.output == plain[0].output for run in ours),
-    )
+def in_turn(arms: Sequence[Arm], repeat: int) -> list[Arm]:
+    """The order of one repeat: one way and then the other, so that over two repeats every pair
+    has gone in both orders; another arm begins each time."""
+    turn = repeat // 2 % len(arms)
+    order = [*arms[turn:], *arms[:turn]]
+    return order[::-1] if repeat % 2 else order

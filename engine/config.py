@@ -15,6 +15,7 @@ from engine.protocol import RequestError, RouteChoice, SamplingParams
 Quant = Literal["nf4", "int8", "none"]
 Device = Literal["auto", "cpu", "cuda"]
 DraftPolicy = Literal["cost", "window"]
+Wish = Literal["never", "auto", "always"]
 
 MAX_DRAFT_TOKENS = 32
 """Upper end of k anywhere; the widest verify pass has one row more."""
@@ -31,6 +32,10 @@ class LoadSettings(Struct, frozen=True, kw_only=True):
     """CPU threads of torch; None takes the physical cores."""
     rows: int = 2
     """Conversations whose KV is kept at the same time."""
+    native: bool = True
+    """Whether C kernels may be compiled and used."""
+    twin: Wish = "never"
+    """Whether the NF4 twin that low_precision drafts with is loaded as well; `auto`: if it fits."""
 
     def __post_init__(self) -> None:
         _within("context", self.context_tokens, 64, 1 << 20)
@@ -45,7 +50,8 @@ class DraftSettings(Struct, frozen=True, kw_only=True):
     exit_layer: int | None = None
     """Layers that the layer_skip draft runs; None takes three quarters of them."""
     policy: DraftPolicy = "cost"
-    max_k: int = 8
+    max_k: int = MAX_DRAFT_TOKENS
+    """Most tokens drafted in a round; what pays is chosen below it."""
 
     def __post_init__(self) -> None:
         _within("exit_layer", self.exit_layer, 1, 1024)

@@ -30,7 +30,7 @@ from engine.families import Architecture
 from engine.tensor_file import read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -63,6 +63,12 @@ class Origin(Struct, frozen=True, kw_only=True):
         return f"{stem[:60]}-{self.quant}-{self.device}-{key}"
 
 
+def weights_digest(source_digest: str, quant: Quant) -> str:
+    """What stands for the weights as they are multiplied, on whatever device: a checkpoint and how
+    it was quantized."""
+    return hashlib.sha256(f"{source_digest}\0{quant}".encode()).hexdigest()
+
+
 def is_complete(folder: Path) -> bool:
     """Whether `folder` holds a whole conversion in today's format."""
     try:
@@ -79,9 +85,16 @@ def read_architecture(folder: Path) -> Architecture:
     return msgspec.json.decode((folder / _ARCHITECTURE).read_bytes(), type=Architecture)
 
 
-def read_weights(folder: Path, report: Callable[[int, int], None]) -> dict[str, Tensor]:
-    """All tensors of a complete folder, on the CPU. `report(done, total)` counts bytes."""
-    tensors = read_all(folder / WEIGHTS, report)
+def read_weights(
+    folder: Path,
+    report: Callable[[int, int], None],
+    *,
+    shared: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """All tensors of a complete folder, on the CPU; those `shared` with another model are taken
+    from there and not read. `report(done, total)` counts bytes."""
+    given = dict(shared or {})
+    tensors = given | read_all(folder / WEIGHTS, report, without=given)
     if "head.dense" not in tensors and not any(name.startswith("head.") for name in tensors):
         tensors["head.dense"] = tensors["embed.weight"]  # tied and dense: kept once
     return tensors

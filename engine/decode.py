@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.cache import KVCache, Span
-from engine.draft.contract import Draft, Drafter
+from engine.draft.contract import Draft, Drafter, tap_of
 from engine.draft_length import Choice
 from engine.model import Model
 from engine.protocol import Route, TokenKind
@@ -46,10 +46,13 @@ class Round:
 
 
 @torch.inference_mode()
-def prefill_step(model: Model, cache: KVCache, row: Row, *, most: int = PREFILL_TOKENS) -> bool:
+def prefill_step(
+    model: Model, cache: KVCache, row: Row, *, most: int = PREFILL_TOKENS, tap: int | None = None
+) -> bool:
     """Write the next `most` tokens of the prompt; True when only the pending token is left.
 
-    No logits are computed: the pending token's pass, in the first round, gives them.
+    No logits are computed: the pending token's pass, in the first round, gives them. `tap` is a
+    layer before which the last token's state is kept.
     """
     done = cache.lengths[row.cache_row]
     stretch = row.tokens[done : min(done + most, len(row.tokens) - 1)]
@@ -57,10 +60,11 @@ def prefill_step(model: Model, cache: KVCache, row: Row, *, most: int = PREFILL_
         span = cache.extend(row.cache_row, len(stretch))
         try:
             hidden = model.embed(torch.tensor(stretch, device=model.device))
-            model.run_layers(hidden, [span], cache, first=0, stop=model.architecture.layers)
+            _, tapped = _run_tapped(model, cache, span, hidden, first=0, tap=tap)
         except BaseException:
             cache.rollback(row.cache_row, done)  # reserved, but not written in every layer
             raise
+        row.tapped = None if tapped is None else tapped[-1:]
     return cache.lengths[row.cache_row] == len(row.tokens) - 1
 
 
@@ -91,7 +95,10 @@ def run_round(
     drafted_at = time.perf_counter()
 
     reusable = drafter.reusable_layers if drafter is not None else 0
-    logits = _verify_pass(model, cache, row, draft, reusable)
+    span, hidden = _unrun(model, cache, row, draft, reusable)
+    tap = tap_of(drafters.values())
+    hidden, tapped = _run_tapped(model, cache, span, hidden, first=reusable, tap=tap)
+    logits = model.logits(hidden)
     verdict = _judge(row, draft, logits)
     # The round's one device-to-host copy.
     accepted, token, *drafted = torch.cat((verdict.accepted, verdict.next, draft.tokens)).tolist()
@@ -101,6 +108,9 @@ def run_round(
     emitted = row.take([*drafted[:accepted], token], kinds)
     cache.rollback(row.cache_row, len(row.tokens) - 1)
     cache.check(row.cache_row, len(row.tokens) - 1)
+    row.tapped = None if tapped is None else tapped[accepted : accepted + 1]
+    for each in drafters.values():
+        each.observe(row, row.tapped, accepted, len(drafted))
     return Round(
         route=choice.route,
         reason=choice.reason,
@@ -119,10 +129,10 @@ def _no_draft(model: Model) -> Draft:
     return Draft(tokens=nothing, probs=None, hidden=None)
 
 
-def _verify_pass(
+def _unrun(
     model: Model, cache: KVCache, row: Row, draft: Draft, reusable: int
-) -> Tensor:  # (K + 1, V)
-    """One pass over the pending token and the draft, from the first layer not yet run."""
+) -> tuple[Span, Tensor]:  # (K + 1, D)
+    """The pending token and the draft, before the first layer that they have not all run."""
     span = Span(row=row.cache_row, start=len(row.tokens) - 1, count=len(draft.tokens) + 1)
     unwritten = cache.extend(row.cache_row, span.end - cache.lengths[row.cache_row])
     if draft.hidden is None:
@@ -133,8 +143,19 @@ def _verify_pass(
         last = model.embed(draft.tokens[-1:])
         state = model.run_layers(last, [unwritten], cache, first=0, stop=reusable)
         hidden = torch.cat((draft.hidden, state))
-    hidden = model.run_layers(hidden, [span], cache, first=reusable, stop=model.architecture.layers)
-    return model.logits(hidden)
+    return span, hidden
+
+
+def _run_tapped(
+    model: Model, cache: KVCache, span: Span, hidden: Tensor, *, first: int, tap: int | None
+) -> tuple[Tensor, Tensor | None]:  # (T, D) each
+    """The states after the last layer, and those before layer `tap` if the pass goes by it."""
+    tapped = None
+    if tap is not None and tap >= first:
+        hidden = tapped = model.run_layers(hidden, [span], cache, first=first, stop=tap)
+        first = tap
+    hidden = model.run_layers(hidden, [span], cache, first=first, stop=model.architecture.layers)
+    return hidden, tapped
 
 
 def _judge(row: Row, draft: Draft, logits: Tensor) -> Verdict:

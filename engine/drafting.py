@@ -6,21 +6,28 @@ changes here, only the number of passes changes, never the law of the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from engine.acceptance import Acceptance, LiveAcceptance, Prior
 from engine.cache import KVCache
 from engine.config import MAX_DRAFT_TOKENS, DraftSettings
-from engine.costs import CostTable
+from engine.costs import CostTable, Pairing
 from engine.decode import Round, longest_draft, offers
-from engine.draft.contract import Drafter
-from engine.draft.routes import drafters_for, new_records
-from engine.draft_length import Acceptance, Choice, DraftLength
+from engine.draft.contract import Drafter, Guesser
+from engine.draft.earlier import Earlier
+from engine.draft.head_file import Head
+from engine.draft.low_precision import Twin
+from engine.draft.routes import drafters_for
+from engine.draft_length import Choice, DraftLength
 from engine.model import Model
 from engine.protocol import RequestError, Route, Steering
 from engine.row import Row
+from engine.shadow import SHADOW_TOKENS, Shadow, Shadows
 
-Records = Mapping[tuple[Route, int], Acceptance]
+Records = dict[tuple[Route, int], Acceptance]
+"""What was learned of each route and class of evidence that was ever on offer."""
+HOPE = Prior(rates=(0.9, 0.9, 0.9), worth=6.0)
+"""A route that is asked for by name gets the chance to show its own figure first."""
 
 
 def check_steering(steering: Steering) -> Steering:
@@ -40,6 +47,10 @@ class Grounds:
 
     model: Model
     exit_layer: int
+    head: Head | None
+    earlier: Earlier
+    """What the session has said, to copy from."""
+    twin: Twin
     settings: DraftSettings
     costs: CostTable
     records: Records
@@ -58,12 +69,27 @@ class Drafting:
     def steer(self, steering: Steering) -> None:
         """Draft like this from the next round on. Raises `RequestError`."""
         steered, grounds = check_steering(steering), self._grounds
-        fresh = drafters_for(steered.route, grounds.model, grounds.exit_layer)
+        fresh = drafters_for(
+            steered.route,
+            grounds.model,
+            grounds.exit_layer,
+            grounds.head,
+            grounds.earlier,
+            grounds.twin,
+        )
         # A drafter that was in use already knows the text so far.
         self.drafters = {d.route: self.drafters.get(d.route, d) for d in fresh}
-        records = grounds.records if steered.route == "auto" else new_records(steered.route)
-        self.lengths = DraftLength(grounds.settings, grounds.costs, records, pinned_k=steered.k)
+        self.lengths = DraftLength(
+            grounds.settings,
+            grounds.costs,
+            pinned_k=steered.k,
+            shadowed={d.route for d in fresh if isinstance(d, Guesser)},
+        )
         self._steering = steered
+        self._shared: Records = grounds.records if steered.route == "auto" else {}
+        self._live: dict[tuple[Route, int], LiveAcceptance] = {}
+        self._shadows = Shadows()
+        self._pairing = Pairing(grounds.costs)
         self._given_up = ""
         self._offered: dict[Route, int] = {}
 
@@ -72,32 +98,67 @@ class Drafting:
         if self._given_up:
             return Choice(route="plain", k=0, reason=self._given_up)
         self._offered = offers(list(self.drafters.values()), row)
+        for route, evidence in self._offered.items():
+            self._know(route, evidence)
         choice = self.lengths.choose(
-            self._offered, context_tokens=len(row.tokens), longest=longest_draft(cache, row)
+            self._offered,
+            self._live,
+            context_tokens=len(row.tokens),
+            longest=longest_draft(cache, row),
         )
-        return Choice(
-            route=choice.route, k=choice.k, gain=choice.gain, reason=self._explained(choice)
-        )
+        self._cast_shadows(row, choice.route)
+        return replace(choice, reason=self._explained(choice))
 
     def give_up(self, reason: str) -> Choice:
         """Decode plainly until the user steers; returns that choice."""
         self._given_up = reason
         return Choice(route="plain", k=0, reason=reason)
 
-    def learn(self, done: Round, context_tokens: int) -> None:
-        """Take in what a round showed."""
-        costs, evidence = self._grounds.costs, self._offered.get(done.route, 0)
-        self.lengths.observe(done.route, evidence, tested=done.tested, accepted=done.accepted)
-        if not done.drafted:
-            costs.observe_plain(context_tokens, done.total_ms)
-            return
-        costs.observe_draft(
+    def learn(self, choice: Choice, done: Round, row: Row, context_tokens: int) -> None:
+        """Take in what a round showed that began at `context_tokens`."""
+        self.lengths.observe(
+            choice,
+            drafted=done.drafted,
+            tested=done.tested,
+            accepted=done.accepted,
+            round_ms=done.total_ms,
+        )
+        self._pairing.see(
             context_tokens,
+            route=done.route,
             k=done.drafted,
             draft_ms=done.draft_ms,
-            rest_ms=done.total_ms - done.draft_ms,
-            by_layers=self.drafters[done.route].reusable_layers > 0,
+            round_ms=done.total_ms,
         )
+        if done.drafted:
+            record = self._live[done.route, self._offered[done.route]]
+            for position in range(done.tested):
+                record.test(position, position < done.accepted)
+            record.end(done.drafted, choice.k)
+        for test in self._shadows.tests(row.tokens):
+            self._live[test.route, test.evidence].test(test.position, test.kept)
+
+    def _know(self, route: Route, evidence: int) -> None:
+        """Have a record of a class that is on offer."""
+        key = route, evidence
+        if key in self._live:
+            return
+        if key not in self._shared:
+            drafter = self.drafters[route]
+            prior = drafter.prior(evidence)
+            named = self._steering.route == route and not isinstance(drafter, Guesser)
+            self._shared[key] = Acceptance(HOPE if named and prior.rates[0] < 0.5 else prior)
+        self._live[key] = LiveAcceptance(self._shared[key])
+
+    def _cast_shadows(self, row: Row, route: Route) -> None:
+        """Note what the routes that are not chosen would say, where that takes no pass."""
+        for other, evidence in self._offered.items():
+            drafter = self.drafters[other]
+            if other != route and isinstance(drafter, Guesser):
+                guessed = drafter.guess(row, SHADOW_TOKENS)
+                self._shadows.add(
+                    Shadow(route=other, evidence=evidence, tokens=guessed, start=len(row.tokens))
+                )
 
     def _explained(self, choice: Choice) -> str:
         route, k = self._steering.route, self._steering.k

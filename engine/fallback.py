@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
+from engine.acceptance import Acceptance
 from engine.costs import CostTable, bucket_of, bucket_tokens
-from engine.draft_length import MIN_GAIN, MIN_K, Acceptance
+from engine.draft_length import MIN_GAIN
 from engine.protocol import Route
 
 
@@ -28,13 +27,11 @@ def fallback_tokens(
         return None
 
     def pays(context_tokens: int) -> bool:
-        looked_at = replace(costs, buckets=dict(costs.buckets))  # looking up a bucket adds it
         return any(
             record.expected_tokens(k)
-            >= MIN_GAIN
-            * looked_at.round_ratio(context_tokens, k=k, drafted_by_layers=route == "layer_skip")
+            >= MIN_GAIN * costs.round_ratio(context_tokens, route=route, k=k)
             for route, record in tried
-            for k in range(min(MIN_K, max_k), max_k + 1)
+            for k in range(1, max_k + 1)
         )
 
     beginnings = [bucket_tokens(bucket) for bucket in range(bucket_of(limit) + 1)]

@@ -1,8 +1,8 @@
 """Who runs next: the engine's requests in the order they are served, and what each is told of it.
 
-A fill goes before a chat, and within one kind the first come runs first and to its end. A chat that
-is overtaken keeps its cache row and is told who goes before it; one that has not begun is told how
-many do. Owned by the engine thread; knows no thread, no loop and no torch.
+A fill goes before a chat, both before an idle fill, and within one kind the first come runs first
+and to its end. One that is overtaken keeps its cache row and is told who goes before it; one that
+has not begun is told how many do. Owned by the engine thread; knows no thread, no loop and no torch.
 
 Invariant: the first in turn can always take a row: of each kind at most one holds one, and where
 there is a single row for both its holder is the first.
@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from engine.protocol import Event, GenerateRequest, Paused, Queued, Resumed, Steering
+from engine.protocol import Event, GenerateRequest, Paused, Priority, Queued, Resumed, Steering
 
 if TYPE_CHECKING:
     from engine.answer import Answer
+
+
+_ORDER: dict[Priority, int] = {"fill": 0, "chat": 1, "idle": 2}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,10 +41,17 @@ class Job:
 
 
 def in_turn(jobs: Sequence[Job], *, one_row: bool) -> list[Job]:
-    """`jobs`, given in the order they came, in the order they are to run."""
+    """`jobs`, given in the order they came, in the order they are to run.
 
-    def rank(job: Job) -> tuple[bool, bool]:
-        return one_row and job.answer is None, job.request.priority == "chat"
+    An idle fill that has the row of a fill that waits for it goes in that one's place.
+    """
+    wanted = any(job.answer is None and job.request.priority == "fill" for job in jobs)
+
+    def rank(job: Job) -> tuple[bool, int]:
+        priority = job.request.priority
+        if priority == "idle" and job.answer is not None and wanted:
+            priority = "fill"
+        return one_row and job.answer is None, _ORDER[priority]
 
     return sorted(jobs, key=rank)
 

@@ -9,7 +9,9 @@ Invariant: the same files and settings give the same folder, and it is converted
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,8 +19,11 @@ import torch
 
 from engine.checkpoint import checkpoint_path, digest_of, open_checkpoint
 from engine.convert import Progress, convert, origin_of
-from engine.converted import is_complete, read_architecture, read_weights
+from engine.converted import is_complete, read_architecture, read_weights, weights_digest
+from engine.draft.head_file import Head, head_for, load_head
+from engine.draft.low_precision import NO_TWIN, Twin
 from engine.families import Architecture, architecture_of
+from engine.fastpath import FastModel, runs_fast
 from engine.host_memory import physical_cores
 from engine.memory_plan import (
     DEFAULT_CONTEXT_TOKENS,
@@ -28,17 +33,24 @@ from engine.memory_plan import (
     available_host_bytes,
     gib,
     plan_within,
+    weight_bytes,
 )
 from engine.model import Model
+from engine.native.build import Built, native_kernels
 from engine.out_of_memory import told
 from engine.protocol import ModelError, RequestError
 from engine.quant import cpu_library
 from engine.text import TextCodec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from torch import Tensor
+
     from engine.config import LoadSettings, Quant
+
+logger = logging.getLogger(__name__)
 
 _HINT = "Close other programs, start with a smaller --context, or take a smaller model."
 
@@ -61,12 +73,34 @@ class Loaded:
     """Conversations that can be kept at the same time."""
     notice: str = ""
     """What was done differently from what was asked, in a sentence; empty if nothing was."""
+    head: Head | None = None
+    """Trained for these weights, if there is one."""
+    twin: Twin = NO_TWIN
+    """The same weights in NF4, to draft with."""
+    eager: str = ""
+    """Why the C kernels don't run this model; empty if they do."""
+
+    @property
+    def weights_digest(self) -> str:
+        """What stands for the weights: heads and profiles belong to it."""
+        return weights_digest(self.digest, self.quant)
 
 
-def load(path: Path, settings: LoadSettings, cache_folder: Path, progress: Progress) -> Loaded:
-    """Load the model in a Hugging Face folder or a `.gguf` file.
+def load(
+    path: Path,
+    settings: LoadSettings,
+    cache_folder: Path,
+    progress: Progress,
+    *,
+    heads: Path | None = None,
+    kernels: Path | None = None,
+) -> Loaded:
+    """Load the model in a Hugging Face folder or a `.gguf` file, and the exit head for it from the
+    folder `heads` or the package. A head that can't be used is left out; `notice` says why.
+    `kernels` is where compiled C kernels are kept; without it torch's operators run the model.
 
-    Stages told to `progress`: those of `convert` if it is needed, then "reading" (bytes). Raises
+    Stages told to `progress`: those of `convert` if it is needed, "compiling kernels" if they are
+    not kept yet, then "reading" (bytes). Raises
     `ModelError` for files that can't be used, `MemoryLimitError` if the model or the context asked
     for does not fit, `RequestError` for a context longer than the model's. A context that was not
     asked for is as long as fits; `notice` says when that is less than usual.
@@ -77,11 +111,13 @@ def load(path: Path, settings: LoadSettings, cache_folder: Path, progress: Progr
     origin = origin_of(checkpoint_path(path), digest, settings)
     folder = cache_folder / origin.folder_name
     converted_now = not is_complete(folder)
-    made = _convert(path, settings, folder, progress) if converted_now else None
+    made = convert_files(path, settings, folder, progress) if converted_now else None
     arch = read_architecture(folder)
-    made = made or _plan(arch, settings)
+    made = made or plan_memory(arch, settings)
     with told(f"while {gib(made.weights)} of weights were read", _HINT):
-        model = _model(arch, folder, settings.device, made.context_tokens, progress)
+        fitting = msgspec.structs.replace(settings, context_tokens=made.context_tokens)
+        model, eager = read_model(arch, folder, fitting, kernels, progress)
+    head, refused = _head(arch, weights_digest(digest, settings.quant), settings.device, heads)
     return Loaded(
         model=model,
         architecture=arch,
@@ -93,21 +129,61 @@ def load(path: Path, settings: LoadSettings, cache_folder: Path, progress: Progr
         converted_now=converted_now,
         folder=folder,
         rows=made.rows,
-        notice=_notice(arch, settings, made),
+        notice=" ".join(filter(None, (_notice(arch, settings, made), refused))),
+        head=head,
+        eager=eager,
     )
 
 
-def _model(
-    arch: Architecture, folder: Path, device: str, context_tokens: int, progress: Progress
-) -> Model:
-    tensors = read_weights(folder, lambda done, total: progress("reading", done, total))
-    if device != "cpu":
+def read_model(
+    arch: Architecture,
+    folder: Path,
+    settings: LoadSettings,
+    kernels: Path | None,
+    progress: Progress,
+    shared: Mapping[str, Tensor] | None = None,
+) -> tuple[Model, str]:
+    """The model of a complete conversion, and why it runs without the C kernels if it does.
+
+    `settings` say the context and the device; tensors in `shared` belong to another model too."""
+    built = _kernels(settings, kernels, progress)
+    tensors = read_weights(folder, partial(progress, "reading"), shared=shared)
+    context_tokens = settings.context_tokens or arch.context_tokens
+    if settings.device != "cpu":
         # Sizes among the parts are read on the host; everything else is multiplied over there.
         tensors = {
-            name: tensor if tensor.dtype == torch.int64 else tensor.to(device)
+            name: tensor if tensor.dtype == torch.int64 else tensor.to(settings.device)
             for name, tensor in tensors.items()
         }
-    return Model(arch, tensors, context_tokens=context_tokens)
+    if built.native is not None and runs_fast(arch, tensors):
+        return FastModel(arch, tensors, context_tokens=context_tokens, native=built.native), ""
+    why = built.reason or "the kernels don't cover a model of this kind"
+    return Model(arch, tensors, context_tokens=context_tokens), why
+
+
+def _kernels(settings: LoadSettings, folder: Path | None, progress: Progress) -> Built:
+    if not settings.native or folder is None:
+        return Built(native=None, reason="the kernels are switched off")
+    if settings.device != "cpu" or settings.quant != "nf4":
+        return Built(native=None, reason="the kernels are for NF4 weights on a CPU")
+    built = native_kernels(folder, lambda: progress("compiling kernels", 0, 0))
+    if built.reason:
+        logger.info("no C kernels: %s", built.reason)
+    return built
+
+
+def _head(
+    arch: Architecture, digest: str, device: str, folder: Path | None
+) -> tuple[Head | None, str]:
+    """The head for these weights, or None and what is wrong with its file."""
+    file = head_for(digest, folder)
+    if file is None:
+        return None, ""
+    try:
+        return load_head(file, digest, arch, device), ""
+    except ModelError as error:
+        logger.warning("%s", error)
+        return None, f"{error}"
 
 
 def _digest(path: Path) -> str:
@@ -120,7 +196,9 @@ def _digest(path: Path) -> str:
         raise
 
 
-def _convert(path: Path, settings: LoadSettings, folder: Path, progress: Progress) -> MemoryPlan:
+def convert_files(
+    path: Path, settings: LoadSettings, folder: Path, progress: Progress
+) -> MemoryPlan:
     """Preflight, memory, then the conversion; the first fault found ends it before any work."""
     from engine.preflight import inspect
     from engine.rotary import with_rotary
@@ -128,7 +206,7 @@ def _convert(path: Path, settings: LoadSettings, folder: Path, progress: Progres
     inspect(path)
     checkpoint = open_checkpoint(path)
     arch = with_rotary(architecture_of(checkpoint.config), checkpoint.config)
-    made = _plan(arch, settings)
+    made = plan_memory(arch, settings)
     with told("while the model was converted", _HINT):
         convert(checkpoint, arch, settings, folder, progress)
     return made
@@ -146,7 +224,7 @@ def _device(settings: LoadSettings) -> str:
     return settings.device
 
 
-def _plan(arch: Architecture, settings: LoadSettings) -> MemoryPlan:
+def plan_memory(arch: Architecture, settings: LoadSettings, name: str = "the model") -> MemoryPlan:
     """Rows and context that fit. Raises `MemoryLimitError` where what was asked for does not, and
     `RequestError` for a context that the model does not have."""
     asked = settings.context_tokens
@@ -166,11 +244,15 @@ def _plan(arch: Architecture, settings: LoadSettings) -> MemoryPlan:
         quant=settings.quant,
         context_tokens=asked,
         least_rows=settings.rows,
-        available_bytes=available(),
+        available_bytes=available() - (_twin_bytes(arch) if settings.twin == "always" else 0),
         kernels=kernels,
     )
-    made.require_fits()
+    made.require_fits(name)
     return made
+
+
+def _twin_bytes(arch: Architecture) -> int:
+    return weight_bytes(_sizes(arch), "nf4") - arch.vocab * arch.hidden * 2
 
 
 def _notice(arch: Architecture, settings: LoadSettings, made: MemoryPlan) -> str:

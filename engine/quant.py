@@ -16,13 +16,17 @@ import importlib.util
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from engine.config import Quant
+from engine.native.matrix import NativeNF4Linear
+
+if TYPE_CHECKING:
+    from engine.native.bindings import Native
 
 BLOCK = 64
 """Weights that share one scale (QLoRA, Dettmers et al. 2023, §3; blocksize 64)."""
@@ -45,6 +49,11 @@ class Linear(Protocol):
         x: Tensor,  # (T, in) contiguous
     ) -> Tensor:  # (T, out), same dtype as x
         """x Wᵀ + b."""
+        ...
+
+    def first(self, outputs: int) -> Linear:
+        """The matrix of the first `outputs` rows (a multiple of `TILE_ROWS`) over the same
+        memory."""
         ...
 
 
@@ -89,12 +98,15 @@ def pack(
 def unpack(
     parts: Mapping[str, Tensor],
     bias: Tensor | None,  # (out,) or None
+    native: Native | None = None,
 ) -> Linear:
-    """The matrix that `pack` stored."""
+    """The matrix that `pack` stored, multiplied by `native` where it can."""
     if "dense" in parts:
         return DenseLinear(parts["dense"], bias)
     if "int8" in parts:
         return Int8Linear(parts["int8"], parts["scale"], bias)
+    if "tiles" in parts and native is not None:
+        return NativeNF4Linear(native, parts["tiles"], parts["absmax"], int(parts["height"]), bias)
     if "tiles" in parts:
         return TiledNF4Linear(parts["tiles"], parts["absmax"], int(parts["height"]), bias)
     out_features, in_features = (int(size) for size in parts["shape"])
@@ -120,6 +132,9 @@ class DenseLinear:
         ]
         return (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:rows]
 
+    def first(self, outputs: int) -> Linear:
+        return DenseLinear(self.weight[:outputs], _head_of(self.bias, outputs))
+
 
 class Int8Linear:
     """One scale per output (symmetric, weights only); torch's kernel is row-invariant as it is."""
@@ -132,6 +147,10 @@ class Int8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         out = torch._weight_int8pack_mm(x, self.weight, self.scale)
         return out if self.bias is None else out.add_(self.bias)
+
+    def first(self, outputs: int) -> Linear:
+        bias = _head_of(self.bias, outputs)
+        return Int8Linear(self.weight[:outputs], self.scale[:outputs], bias)
 
 
 class TiledNF4Linear:
@@ -164,6 +183,11 @@ class TiledNF4Linear:
         if self._tall != self.out_features:
             out = out[:, : self.out_features].contiguous()
         return out if self.bias is None else out.add_(self.bias)
+
+    def first(self, outputs: int) -> Linear:
+        # The scales of one block of inputs lie side by side, so they are copied (1/16 of it all).
+        absmax = self.absmax[:, :outputs].contiguous()
+        return TiledNF4Linear(self.tiles[:outputs], absmax, outputs, _head_of(self.bias, outputs))
 
 
 class BlockNF4Linear:
@@ -199,6 +223,19 @@ class BlockNF4Linear:
             return out
         weight = bnb.dequantize_4bit(self.codes.view(-1, 1), state).to(x.dtype)
         return DenseLinear(weight, self.bias)(x)
+
+    def first(self, outputs: int) -> Linear:
+        weights = outputs * self.shape[1]
+        return BlockNF4Linear(
+            self.codes[: weights // 2],
+            self.absmax[: weights // BLOCK],
+            (outputs, self.shape[1]),
+            _head_of(self.bias, outputs),
+        )
+
+
+def _head_of(bias: Tensor | None, outputs: int) -> Tensor | None:
+    return None if bias is None else bias[:outputs]
 
 
 def _nf4(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,13 +32,14 @@ class Chain:
 
     def scores(
         self,
-        logits: Tensor,  # (T, V)
+        logits: Tensor,  # (T, V), or of the first few token ids
         drafted: Tensor,  # (T - 1,) or longer: the tokens that stand before rows 1, 2, …
-    ) -> Tensor:  # (T, V)
+    ) -> Tensor:  # as logits
         """Logits with the penalty that holds at each position."""
         if not needs_history(self._params):
             return logits
         seen = torch.tensor(self._history, device=logits.device)
+        seen = seen[seen < logits.shape[-1]]
         return torch.stack(
             [
                 penalise(row, torch.cat((seen, drafted[:i])), self._params.repetition_penalty)
@@ -57,9 +58,9 @@ class Chain:
 
     def draw(
         self,
-        logits: Tensor,  # (1, V)
-        drafted: Sequence[Tensor],  # each (1,)
-    ) -> tuple[Tensor, Tensor | None]:  # (1,) int64, (1, V) or None when greedy
+        logits: Tensor,  # (1, V), or of the first few token ids
+        drafted: Sequence[Tensor],  # each (1,), of these ids
+    ) -> tuple[Tensor, Tensor | None]:  # (1,) int64, as logits or None when greedy
         """One drafted token and the law it was drawn from."""
         if needs_history(self._params) and drafted:
             before = torch.cat(list(drafted))
@@ -85,6 +86,9 @@ class Row:
     stop_ids: frozenset[int]
     max_tokens: int
     finished: FinishReason | None = None
+    tapped: Tensor | None = None
+    """(1, D), the state before the tapped layer of the token before the pending one; None where
+    no pass of this request has shown it."""
     kinds: list[TokenKind] = field(default_factory=list)
     """Where each output token came from."""
 

@@ -7,14 +7,16 @@ a fixed number of tokens makes every run a full one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from msgspec import Struct
 
 from engine.cases import Case, LeftOut
-from engine.protocol import GenerateRequest, RequestError, RouteChoice, SamplingParams
+from engine.draft.earlier import Earlier
+from engine.protocol import GenerateRequest, RequestError, Route, RouteChoice, SamplingParams
 from engine.session import Session
 
-ROUTES: tuple[RouteChoice, ...] = ("copy", "layer_skip")
+ROUTES: tuple[Route, ...] = tuple(route for route in get_args(Route) if route != "plain")
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -41,17 +43,25 @@ def check(
     report: Callable[[Comparison | LeftOut], None],
 ) -> bool:
     """Compare all runs of all cases that fit the context, telling `report` of each and of the cases
-    left out; True when every text is identical. Raises `RequestError` when no case fits."""
+    and routes left out; True when every text is identical. Raises `RequestError` when no case
+    fits."""
     compared = same = 0
+    routes = list(ROUTES)
     for case in cases:
         plain = _run(session, case, tokens, "plain", None)
         if isinstance(plain, LeftOut):
             report(plain)
             continue
-        for route, k in [*((route, k) for route in ROUTES for k in ks), ("auto", None)]:
-            other = _run(session, case, tokens, route, k)
+        for route in list(routes):
+            lacking = _lacking(session, case, route)
+            if lacking is not None:
+                routes.remove(route)
+                report(lacking)
+        others: list[tuple[RouteChoice, int | None]] = [(r, k) for r in routes for k in ks]
+        for choice, k in [*others, ("auto", None)]:
+            other = _run(session, case, tokens, choice, k)
             assert isinstance(other, _Run), "what fits plainly fits with a draft"
-            comparison = _compare(case, route, k, plain, other)
+            comparison = _compare(case, choice, k, plain, other)
             compared += 1
             same += comparison.differs_at is None
             report(comparison)
@@ -69,6 +79,16 @@ class _Run(Struct, frozen=True, kw_only=True):
     output: list[int]
     tested: int
     accepted: int
+
+
+def _lacking(session: Session, case: Case, route: Route) -> LeftOut | None:
+    """Why this session can't draft on `route`, if it can't."""
+    request = GenerateRequest(id=case.name, prompt=case.prompt, route=route)
+    try:
+        session.start(request).close()
+    except RequestError as error:
+        return LeftOut(case=case.name, reason=error.message, arm=route)
+    return None
 
 
 def _run(
@@ -90,6 +110,7 @@ def _run(
     if len(ids) + tokens > session.context_tokens:
         held = f"the context holds {session.context_tokens:,}"
         return LeftOut(case=case.name, reason=f"it takes {len(ids) + tokens:,} tokens, {held}")
+    session.earlier = Earlier()  # the same answer to copy from would leave nothing to reject
     answer = session.start_ids(request, ids, frozenset())
     while not answer.done:
         for _ in answer.step():

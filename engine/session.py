@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from engine.answer import Answer
 from engine.cache import KVCache
+from engine.calibrate import costs_of
 from engine.config import DraftSettings, check_sampling
 from engine.costs import CostTable
-from engine.draft.routes import default_exit_layer, new_records
-from engine.drafting import Drafting, Grounds
+from engine.draft.earlier import Earlier
+from engine.draft.routes import default_exit_layer, drafters_for
+from engine.drafting import Drafting, Grounds, Records
 from engine.fallback import fallback_tokens
 from engine.loading import Loaded
 from engine.out_of_memory import is_out_of_memory, shortage
@@ -32,6 +33,10 @@ from engine.protocol import (
 from engine.row import Chain, Row
 from engine.slots import Slots
 from engine.telling import Telling
+from engine.trace import TraceFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +63,11 @@ class Session:
         self.costs = costs
         self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
-        self._records = new_records("auto")
+        self.earlier = Earlier()
+        self._records: Records = {}
         self._context_seen = 0
+        self.trace: TraceFile | None = None
+        """Where every round's choice is written, if anyone asked."""
 
     @property
     def context_tokens(self) -> int:
@@ -92,6 +100,9 @@ class Session:
         grounds = Grounds(
             model=model,
             exit_layer=self.exit_layer,
+            head=self.loaded.head,
+            earlier=self.earlier,
+            twin=self.loaded.twin,
             settings=self.settings,
             costs=self.costs,
             records=self._records,
@@ -145,8 +156,7 @@ class Session:
 
     def plain_tokens_per_s(self) -> float:
         """Speed of plain decoding at the context length of the last round, by the cost table."""
-        looked_at = replace(self.costs, buckets=dict(self.costs.buckets))
-        return looked_at.plain_tokens_per_s(self._context_seen)
+        return self.costs.plain_tokens_per_s(self._context_seen)
 
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) > self.context_tokens:
@@ -161,6 +171,13 @@ class Session:
     def _ids(self, prompt: ChatPrompt | FillPrompt) -> list[int]:
         text = self.loaded.text
         return text.chat_ids(prompt) if isinstance(prompt, ChatPrompt) else text.fill_ids(prompt)
+
+
+def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None) -> CostTable:
+    """What rounds cost with this model here, from `folder` or measured and kept there."""
+    exit_layer = exit_layer_of(loaded, settings)
+    drafters = drafters_for("auto", loaded.model, exit_layer, loaded.head, twin=loaded.twin)
+    return costs_of(loaded.model, drafters, folder=folder, digest=loaded.weights_digest)
 
 
 def exit_layer_of(loaded: Loaded, settings: DraftSettings) -> int:

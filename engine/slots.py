@@ -125,7 +125,7 @@ class Slots:
         if self.one_for_all:
             return list(self._free)
         last = self.cache.rows - 1
-        return [row for row in self._free if (row == last) == (priority == "fill")]
+        return [row for row in self._free if (row == last) == (priority != "chat")]
 
     def _choose(self, free: Sequence[int], shared: dict[int, int], conversation: str | None) -> int:
         """The conversation's own row; else one that nobody would miss; else the oldest."""

@@ -16,7 +16,7 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from engine.protocol import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -61,22 +61,27 @@ class Entry:
 def read_header(path: Path) -> dict[str, Entry]:
     """All tensors of a safetensors file, by name. Raises `ModelError` `damaged_weights`."""
     try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > _HEADER_LIMIT:
-                raise ValueError(f"a header of {length} bytes")
-            listed = json.loads(file.read(length))
+        start, listed = _read_header(path)
         return {
             name: Entry(
                 dtype=about["dtype"],
                 shape=tuple(about["shape"]),
-                start=8 + length + about["data_offsets"][0],
+                start=start + about["data_offsets"][0],
                 nbytes=about["data_offsets"][1] - about["data_offsets"][0],
             )
             for name, about in listed.items()
             if name != "__metadata__"
         }
-    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise damaged(path, str(error)) from error
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The strings that stand beside the tensors. Raises `ModelError` `damaged_weights`."""
+    try:
+        _, listed = _read_header(path)
+        return {str(name): str(value) for name, value in listed.get("__metadata__", {}).items()}
+    except (OSError, ValueError, AttributeError, struct.error) as error:
         raise damaged(path, str(error)) from error
 
 
@@ -88,9 +93,13 @@ def read_tensor(path: Path, entry: Entry) -> Tensor:
     return _shaped(path, entry, flat)
 
 
-def read_all(path: Path, report: Callable[[int, int], None]) -> dict[str, Tensor]:
-    """Every tensor of the file, in one private block. `report(done, total)` counts bytes."""
-    entries = read_header(path)
+def read_all(
+    path: Path, report: Callable[[int, int], None], *, without: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Every tensor of the file but those named in `without`, in one private block.
+    `report(done, total)` counts bytes."""
+    header = read_header(path)
+    entries = {name: entry for name, entry in header.items() if name not in without}
     room = sum(_aligned(entry.nbytes) for entry in entries.values())
     block = torch.frombuffer(_private_memory(room), dtype=torch.uint8)
     tensors: dict[str, Tensor] = {}
@@ -113,9 +122,11 @@ class TensorWriter:
     Leaving the context after an exception leaves a file without a header.
     """
 
-    def __init__(self, path: Path, *, header_room: int) -> None:
+    def __init__(
+        self, path: Path, *, header_room: int, metadata: Mapping[str, str] | None = None
+    ) -> None:
         self._room = -(-header_room // ALIGNMENT) * ALIGNMENT - 8
-        self._listed: dict[str, dict[str, object]] = {}
+        self._listed: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
         self._at = 0
         self._file = path.open("wb")
 
@@ -162,6 +173,15 @@ def damaged(path: Path, what: str) -> ModelError:
         f"'{path}' can't be read as weights: {what}",
         "Fetch the file again.",
     )
+
+
+def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Where the tensors' bytes begin, and the header as it stands in the file."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _HEADER_LIMIT:
+            raise ValueError(f"a header of {length} bytes")
+        return 8 + length, json.loads(file.read(length))
 
 
 def _fill(path: Path, file: BinaryIO, entry: Entry, flat: Tensor) -> None:

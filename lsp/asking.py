@@ -15,11 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from engine.protocol import FillPrompt, RoundDone, SamplingParams, SharedEngine, Snippet
+from engine.protocol import (
+    FillPrompt,
+    Priority,
+    RoundDone,
+    SamplingParams,
+    SharedEngine,
+    Snippet,
+)
 from lsp.context import Budget, Frame, budget_for, frame_for, prompt_for
 from lsp.debounce import Pace
 from lsp.fill_run import Ask, FillRun, refusal
+from lsp.placing import begun_word, without_word
 from lsp.readiness import Readiness
 from lsp.recent import Fill, Recent
 from lsp.settings import EditorSettings
@@ -83,6 +92,10 @@ class Asked(Struct, kw_only=True):
     reason: str = ""
     """Why there is nothing to show."""
     run: FillRun | None = None
+    priority: Priority = "fill"
+    """`idle` for what nobody waits for."""
+    word_is_whole: bool = False
+    """The word before the cursor was chosen, not begun."""
 
     @property
     def failed(self) -> bool:
@@ -125,7 +138,12 @@ class Asker:
     ) -> Fill | None:
         """What the model has for a place: greedily, or drawn with a seed. None says why in `asked`,
         which has the run from its beginning on."""
-        ask = await self._composed(snapshot, settings, explicit=explicit, seed=seed)
+        composed = await self._composed(snapshot, settings, explicit=explicit, seed=seed)
+        ask = replace(
+            composed,
+            priority=asked.priority,
+            begun="" if asked.word_is_whole else composed.begun,
+        )
         run = asked.run = FillRun(self._engine, ask, self._clock)
         asked.fill, asked.reason = None, ""
         uri = snapshot.uri
@@ -136,6 +154,9 @@ class Asker:
             run.keep_in(self._recent)
             self._count_overrun(uri, run)
             raise
+        if run.other_word:
+            # So that the next key of the word asks for it no more.
+            self._recent.keep_unfinished(without_word(snapshot, ask.begun), run.other_word)
         self._learn(run)
         if run.failed is not None:
             asked.reason = f"{run.failed.message} ({run.failed.code})"
@@ -153,14 +174,23 @@ class Asker:
         drawn = SamplingParams()
         if seed is not None:
             drawn = SamplingParams(temperature=0.8, top_p=0.95, seed=seed)
+        written = "" if seed is not None else self._recent.unfinished(snapshot)
         return Ask(
             id=next(self._ids),
             snapshot=snapshot,
             shape=shape_for(snapshot, settings, explicit),
             prompt=await self._prompt(snapshot),
-            written="" if seed is not None else self._recent.unfinished(snapshot),
+            written=written,
+            begun="" if written else self._begun(snapshot),
             sampling=drawn,
         )
+
+    def _begun(self, snapshot: Snapshot) -> str:
+        """The word that is being written, unless what the model would write is known already."""
+        begun = begun_word(snapshot)
+        start = without_word(snapshot, begun)
+        known = begun and (self._recent.recall(start) or self._recent.unfinished(start))
+        return "" if known else begun
 
     def forget(self, uri: str) -> None:
         """A document was closed."""

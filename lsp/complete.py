@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from engine.protocol import SharedEngine
 from lsp.alternatives import alternatives, distinct
-from lsp.asking import Asker, Learns, SnippetSource
+from lsp.asking import Asked, Asker, Learns, SnippetSource
 from lsp.fill_run import fitted, refusal
 from lsp.placing import (
     Placed,
@@ -119,7 +119,8 @@ class Completer:
         """What to show, laid out on the document as it is on return: empty for nothing, None if a
         newer wish for the document took this one's place."""
         began, place = self._clock(), placed(wanted)
-        record = Record(snapshot=place.snapshot, explicit=wanted.explicit)
+        asked = Asked(word_is_whole=bool(place.lead))
+        record = Record(snapshot=place.snapshot, explicit=wanted.explicit, asked=asked)
         turn = self._take_turn(place, record)
         try:
             assert turn.work is not None

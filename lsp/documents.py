@@ -37,6 +37,8 @@ class Documents:
         self._notebooks: dict[str, list[str]] = {}
         """Notebook → its cells in order, opened as documents or not."""
         self._folders: dict[str, Path] = {}
+        self._lost: dict[str, Document] = {}
+        """Documents whose text is not known any more, as they were last known."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -69,6 +71,7 @@ class Documents:
             path=path,
             name=name_within(path, self.folders),
         )
+        self._lost.pop(opened.uri, None)
         self._documents.pop(opened.uri, None)
         self._documents[opened.uri] = document
         return document
@@ -84,8 +87,36 @@ class Documents:
         document.version = document.version + 1 if version is None else version
         return edits
 
+    def lose(self, uri: str) -> bool:
+        """A change of a document could not be read: count it as closed until its whole text comes
+        again. False if it was not open."""
+        document = self._documents.pop(uri, None)
+        if document is not None:
+            self._lost[uri] = document
+        return document is not None
+
+    def is_lost(self, uri: str) -> bool:
+        """Whether a document is open and its text not known."""
+        return uri in self._lost
+
+    def found(self, uri: str, version: int | None, changes: Sequence[Change]) -> bool:
+        """Open a lost document again if one of the changes holds its whole text."""
+        whole = [n for n, change in enumerate(changes) if change.range is None]
+        if not whole:
+            return False
+        lost = self._lost[uri]
+        text = changes[whole[-1]].text
+        self.open(Opened(uri=uri, language=lost.language, version=version or 0, text=text))
+        self.change(uri, version, changes[whole[-1] + 1 :])
+        return True
+
+    def cells(self, notebook: str) -> tuple[str, ...]:
+        """A notebook's cells, as far as the client has told."""
+        return tuple(self._notebooks.get(notebook, ()))
+
     def close(self, uri: str) -> bool:
         """Forget a document; False if it was not open."""
+        self._lost.pop(uri, None)
         return self._documents.pop(uri, None) is not None
 
     def order_cells(self, notebook: str, cells: Sequence[str]) -> None:

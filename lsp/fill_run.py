@@ -2,7 +2,9 @@
 
 It reads the stream into a `Trimmer` and leaves it as soon as nothing that may follow could be
 shown; leaving is what cancels, within one round. Where the model was stopped before at this place,
-it goes on from what was written then. Owns what was measured of the request; knows no memory and no
+it goes on from what was written then. Half a word before the cursor is seldom a token of the
+model's, which then writes on as if it were a whole one; so it is asked for the whole word first,
+and if it has another in mind, as the text stands. Owns what was measured of the request; knows no memory and no
 client.
 
 Invariant: `raw` is what the model has written for the place, all of it and nothing else.
@@ -22,6 +24,10 @@ from engine.protocol import (
     FillPrompt,
     Finished,
     GenerateRequest,
+    Paused,
+    Priority,
+    Queued,
+    Resumed,
     RoundDone,
     SamplingParams,
     SharedEngine,
@@ -50,6 +56,9 @@ class Ask(Struct, frozen=True, kw_only=True):
     prompt: FillPrompt
     written: str = ""
     """What the model has written here before."""
+    begun: str = ""
+    """The half word before the cursor, if the model is to be asked for the whole one."""
+    priority: Priority = "fill"
     sampling: SamplingParams = SamplingParams()
     """Temperature and seed; length and stops come from the shape."""
 
@@ -69,10 +78,16 @@ class FillRun:
         """From the admission to the first token, less that token's own time."""
         self.left = False
         """The stream was left before its end."""
+        self.other_word = ""
+        """What the model wrote instead of the word that was begun."""
+        self.held_up = False
+        """Others go before it just now."""
         self._engine = engine
         self._clock = clock
         self._trimmer = Trimmer(ask.snapshot, ask.shape)
         self._asked_at = self._started_at = clock()
+        self._awaited = ""
+        """What is to come before anything that may be shown."""
 
     async def run(self) -> Fill | None:
         """What the model says for the place, fitted to it; None for nothing.
@@ -81,12 +96,20 @@ class FillRun:
         """
         if self._take(self.ask.written):
             return self._fitted()
-        async with self._engine.generate(self._request()) as events:
+        await self._read(self.ask.begun)
+        if self._awaited and self.failed is None:
+            await self._read("")
+        return None if self.failed is not None else self._fitted()
+
+    async def _read(self, begun: str) -> None:
+        """Ask, with the begun word left to the model to write, and read the answer."""
+        self._awaited = begun
+        self.prefill_s = None
+        async with self._engine.generate(self._request(begun)) as events:
             self.left = True
             async for event in events:
                 if self._is_enough(event):
                     break
-        return None if self.failed is not None else self._fitted()
 
     def keep_in(self, recent: Recent) -> None:
         """Keep what was written so far, for whoever asks about this place again."""
@@ -100,19 +123,19 @@ class FillRun:
             return self.rounds[-1].context_tokens
         return 0 if self.started is None else self.started.prompt_tokens
 
-    def _request(self) -> GenerateRequest:
+    def _request(self, begun: str) -> GenerateRequest:
         ask = self.ask
         written = len(ask.written) // _CHARS_PER_TOKEN
         prompt = ask.prompt
         return GenerateRequest(
-            id=ask.id,
-            prompt=replace(prompt, prefix=prompt.prefix + ask.written),
+            id=ask.id if begun == ask.begun else f"{ask.id}-as-it-stands",
+            prompt=replace(prompt, prefix=prompt.prefix.removesuffix(begun) + ask.written),
             sampling=replace(
                 ask.sampling,
                 max_tokens=max(LEAST_TOKENS, ask.shape.max_tokens - written),
                 stop=ask.shape.stop,
             ),
-            priority="fill",
+            priority=ask.priority,
             client="editor",
             conversation=ask.snapshot.uri,
         )
@@ -120,20 +143,33 @@ class FillRun:
     def _is_enough(self, event: Event) -> bool:
         now = self._clock()
         if isinstance(event, Started):
-            self.started, self._started_at = event, now
+            self.started, self._started_at, self.held_up = event, now, False
+        elif isinstance(event, Paused | Queued | Resumed):
+            self.held_up = not isinstance(event, Resumed)
         elif isinstance(event, RoundDone):
-            if not self.rounds:
+            if self.prefill_s is None:
                 self.prefill_s = now - self._started_at - event.round_ms / 1000
             self.rounds.append(event)
         elif isinstance(event, TextDelta):
             if self.first_text_s is None:
                 self.first_text_s = now - self._asked_at
-            return self._take(event.text)
+            return self._hear(event.text)
         elif isinstance(event, Finished):
             self.finished, self.left = event, False
         elif isinstance(event, Failed):
             self.failed, self.left = event, False
         return False
+
+    def _hear(self, text: str) -> bool:
+        """Take what came, less the begun word; True once no more of it is wanted."""
+        if not self._awaited:
+            return self._take(text)
+        self.other_word += text
+        begun = self.ask.begun
+        if self.other_word.startswith(begun):
+            text, self.other_word, self._awaited = self.other_word[len(begun) :], "", ""
+            return self._take(text)
+        return not begun.startswith(self.other_word)
 
     def _take(self, text: str) -> bool:
         self.raw += text

@@ -26,7 +26,7 @@ def greet(stdin: BinaryIO, stdout: BinaryIO, version: str) -> Hello | None:
     while (body := _read_body(stdin)) is not None:
         try:
             message = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             _refuse(stdout, None, PARSE_ERROR, "the message is no JSON")
             continue
         if not isinstance(message, dict):

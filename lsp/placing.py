@@ -10,6 +10,7 @@ Invariant: a suggestion, put in the place of its range, gives the text that the 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from lsp.document import Snapshot
 
 Suggestion = Shown
+
+LONGEST_WORD = 32
+_BEGUN = re.compile(r"(?<!\w)[^\W\d]\w*\Z")
+_WORD_GOES_ON = re.compile(r"\w")
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -77,6 +82,22 @@ def inserted(text: str, offset: int, now: str) -> str | None:
     if end < offset or now[:offset] != text[:offset] or now[end:] != text[offset:]:
         return None
     return now[offset:end]
+
+
+def begun_word(snapshot: Snapshot) -> str:
+    """The word that the cursor stands at the end of; empty for none, for a number, and inside one."""
+    if _WORD_GOES_ON.match(snapshot.text, snapshot.offset):
+        return ""
+    start = max(0, snapshot.offset - LONGEST_WORD - 1)
+    found = _BEGUN.search(snapshot.text[start : snapshot.offset])
+    return found.group() if found and len(found.group()) <= LONGEST_WORD else ""
+
+
+def without_word(snapshot: Snapshot, word: str) -> Snapshot:
+    """The document before the word that ends at the cursor was typed."""
+    start = snapshot.offset - len(word)
+    text = snapshot.text[:start] + snapshot.text[snapshot.offset :]
+    return replace(snapshot, text=text, offset=start)
 
 
 def accepted(snapshot: Snapshot, fill: Fill) -> Snapshot:

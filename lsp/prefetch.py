@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 REST_S = 0.3
 """Where nothing is shown, one has to rest so long; else the engine would work with every key."""
+LOOK_S = 0.02
+"""How often somebody who waits for a guess looks whether others hold it up."""
 STEPS = 2
 """The end of what is shown, and the line below if there is nothing more to show."""
 
@@ -57,7 +60,7 @@ class _Asking:
 
     def __init__(self, place: Snapshot) -> None:
         self.place = place
-        self.asked = Asked()
+        self.asked = Asked(priority="idle", word_is_whole=True)
         self.over = asyncio.Event()
 
 
@@ -111,11 +114,18 @@ class Prefetch:
         self._path = self._asking = None
 
     async def arrived(self, snapshot: Snapshot) -> bool:
-        """Wait for the guess if it is about just this place; False if it isn't."""
+        """Wait for the guess if it is about just this place; False if it isn't. One that others
+        hold up is given up, since it is not idle any more: what it has is gone on from."""
         asking = self._asking
         if asking is None or not _same(asking.place, snapshot):
             return False
-        await asking.over.wait()
+        while not asking.over.is_set():
+            run = asking.asked.run
+            if run is not None and run.held_up:
+                self.stop()
+                return False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asking.over.wait(), LOOK_S)
         return True
 
     async def close(self) -> None:

@@ -46,6 +46,8 @@ class Spot(Struct, frozen=True, kw_only=True):
     before: str
     after: str
     """Ends with a NUL where the document does."""
+    cells: str = ""
+    """The end of a notebook's earlier cells."""
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ def spot_of(snapshot: Snapshot) -> Spot:
         offset=snapshot.offset,
         before=snapshot.text[max(0, snapshot.offset - KEY_BEFORE) : snapshot.offset],
         after=_after(snapshot),
+        cells=snapshot.before[-KEY_BEFORE:],
     )
 
 
@@ -87,6 +90,8 @@ def typed_since(spot: Spot, snapshot: Snapshot) -> str | None:
     """What was typed between a spot and the snapshot's cursor; None if that isn't all that changed
     before the cursor."""
     if snapshot.uri != spot.uri or snapshot.offset < spot.offset:
+        return None
+    if snapshot.before[-KEY_BEFORE:] != spot.cells:
         return None
     if snapshot.offset - spot.offset > KEY_BEFORE:
         return None

@@ -118,13 +118,14 @@ class EditorServer(JsonRPCServer):
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Log what went wrong; the base class of most servers would open a message box."""
-        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
             self.protocol.refuse(None, -32700, "the message is no JSON")
         elif source is not FeatureRequestError:  # those were replied to and logged
             log.error("%s %s", error, getattr(error, "data", ""))
 
     def _register(self) -> None:
         sync = self._sync
+        self.protocol.unreadable = sync.unreadable
         self.protocol.handlers = {
             "initialized": self._initialized,
             "shutdown": self._shutdown,

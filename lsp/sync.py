@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from lsp.document import Edit, Snapshot
 from lsp.documents import Documents, Opened
@@ -29,6 +29,7 @@ from lsp.messages import (
     DidOpenNotebook,
     DocumentId,
     DocumentItem,
+    dug,
 )
 from lsp.positions import Change
 
@@ -144,7 +145,27 @@ class Sync:
         self._changed_at.pop(item.uri, None)
         self._tell_opened(item.uri, self._listeners)
 
+    def unreadable(self, method: str, params: Any) -> None:
+        """A notification could not be read. What it would have changed is not known from now on."""
+        if method == "textDocument/didChange":
+            lost: Sequence[Any] = (dug(params, "textDocument", "uri"),)
+        elif method == "notebookDocument/didChange":
+            notebook = dug(params, "notebookDocument", "uri")
+            lost = self._documents.cells(notebook) if isinstance(notebook, str) else ()
+        else:
+            return
+        for uri in lost:
+            if isinstance(uri, str) and self._documents.lose(uri):
+                log.warning("%s is left alone until its whole text comes again", uri)
+                self._changed_at.pop(uri, None)
+                for listener in self._listeners:
+                    self._tell(partial(listener.closed, uri))
+
     def _change(self, which: DocumentId, changes: tuple[Change, ...]) -> None:
+        if self._documents.is_lost(which.uri):
+            if self._documents.found(which.uri, which.version, changes):
+                self._tell_opened(which.uri, self._listeners)
+            return
         edits = self._documents.change(which.uri, which.version, changes)
         if edits is None:
             log.info("a document changed that is not open")

@@ -52,6 +52,8 @@ class Wire(JsonRPCProtocol):
     def __init__(self, server: JsonRPCServer, converter: Any) -> None:
         super().__init__(server, converter)
         self.over = False
+        self.unreadable: Callable[[str, Any], None] = lambda _method, _params: None
+        """Called with a notification's method and parameters that could not be read."""
         self.handlers: Mapping[str, Callable[..., Any]] = {}
         """By method. A coroutine function runs as a task; what it returns is the reply."""
 
@@ -79,6 +81,9 @@ class Wire(JsonRPCProtocol):
         if not isinstance(message, Incoming):
             self.refuse(None, INVALID_REQUEST, "this is no JSON-RPC message")
             return
+        if not isinstance(message.id, int | str | None):
+            self.refuse(None, INVALID_REQUEST, "an id is a number or a text")
+            return
         refusal = self._refusal(message)
         if refusal is not None:
             code, text = refusal
@@ -86,6 +91,7 @@ class Wire(JsonRPCProtocol):
                 self.refuse(message.id, code, text)
             elif message.complaint:
                 log.warning("%s", text)
+                self.unreadable(message.method, message.params)
             return
         context = contextvars.copy_context()
         if not message.method:

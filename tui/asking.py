@@ -20,7 +20,8 @@ from tui import endings, fitting
 from tui.answer_record import AnswerRecord
 from tui.checking import Checked
 from tui.conversation import Asked, Talk
-from tui.meter_state import MeterState, begin, new_conversation, with_status
+from tui.meter_state import MeterState, begin, new_conversation, with_status, with_steering
+from tui.pastes import joined
 from tui.provenance import Provenance
 from tui.stream import AnswerStream
 
@@ -56,6 +57,11 @@ class Asking:
         return self._stream is not None
 
     @property
+    def answering(self) -> bool:
+        """Whether an answer is under way whose drafting can be changed; a check's can't."""
+        return self._stream is not None and self._check is None
+
+    @property
     def ready(self) -> bool:
         """Whether the engine has its model in memory."""
         return self.status is not None and self.status.state == "ready"
@@ -81,9 +87,9 @@ class Asking:
             return
         prompt, waiting = self._screen.prompt, self.waiting
         self.waiting = []
-        texts = [question.text for question in waiting] + [prompt.text]
+        draft = joined([*(question.draft for question in waiting), prompt.draft])
         snippets = [snippet for question in waiting for snippet in question.snippets]
-        prompt.load("\n\n".join(text for text in texts if text), tuple(snippets))
+        prompt.load(draft, snippets)
         self._screen.show_line()
 
     async def _send(self, question: Question) -> None:
@@ -91,14 +97,14 @@ class Asking:
         try:
             fitted = await fitting.fitted(self._screen, question)
             if fitted is None:
-                self._screen.prompt.load(question.text, question.snippets)
+                self._screen.prompt.load(question.draft, question.snippets)
                 return
             asked = await asyncio.to_thread(self.talk.ask, fitted.text, fitted.snippets)
             await self._screen.transcript.add_user(asked.question, fitted.text, fitted.snippets)
             await self.begin(asked)
         except EngineError as error:
             self._screen.tell(error)
-            self._screen.prompt.load(question.text, question.snippets)
+            self._screen.prompt.load(question.draft, question.snippets)
         finally:
             self._sending = False
 
@@ -153,6 +159,7 @@ class Asking:
     async def steer(self, steering: Steering) -> None:
         """Draft differently, the running answer included."""
         self.talk.steering = steering
+        self._show(self.meter)
         if self._stream is not None and self._check is None:
             await self._stream.steer(steering)
 
@@ -165,13 +172,15 @@ class Asking:
     async def over(self, event: AnswerOver) -> None:
         """Settle an answer that ended, and ask what waits."""
         self._stream = None
-        self._show(event.meter)
         outcome = event.outcome
         if self._check is not None:
+            # How its rerun ended says nothing of the answer.
+            self._show(replace(event.meter, finish=None))
             checked, self._check = self._check, None
             exact = self.status is not None and self.status.exact
             self._screen.note(*endings.of_check(checked, outcome, exact=exact))
         else:
+            self._show(event.meter)
             await self._screen.finish(outcome.text)
             if outcome.failed is not None and outcome.failed.code == "engine_lost":
                 self.lost = outcome.text
@@ -220,6 +229,7 @@ class Asking:
         self._stream.start()
 
     def _show(self, meter: MeterState) -> None:
+        meter = with_steering(meter, self.talk.steering)
         self.meter = with_status(meter, self.status) if self.status is not None else meter
         self._screen.show_meter(self.meter)
 

@@ -108,6 +108,11 @@ class ChatApp(App[int]):
         """A short message that goes away; whatever the text holds is shown as it is."""
         self.notify(visible(text), markup=False, severity=severity)
 
+    def say_instead(self, text: str) -> None:
+        """The same, in place of the short messages that are still there."""
+        self.clear_notifications()
+        self.say(text)
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Of Textual's own commands those that make sense here."""
         yield SystemCommand("Theme", "choose the colours", self.action_change_theme)

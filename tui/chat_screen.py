@@ -71,7 +71,8 @@ class ChatScreen(KeyActions):
     @on(PromptInput.Submitted)
     def _submitted(self, event: PromptInput.Submitted) -> None:
         self.files.digests |= event.digests
-        self.act(self.asking.send(Question(text=event.text, snippets=event.snippets)))
+        question = Question(text=event.text, snippets=event.snippets, draft=event.draft)
+        self.act(self.asking.send(question))
 
     @on(PromptInput.Command)
     def _command(self, event: PromptInput.Command) -> None:

@@ -38,17 +38,22 @@ def compare(checked: Checked, plain: str, *, exact: bool) -> Verdict:
     at = _agreeing(given, plain)
     same = given == plain if whole else at == len(given)
     if same:
-        extent = "" if whole else " as far as the answer came"
-        sentence = f"check: identical{extent}, all {len(given):,} characters"
+        sentence = f"check: {_stopped(checked)}identical, all {len(given):,} characters"
         return Verdict(identical=True, at=at, sentence=sentence)
     line = given.count("\n", 0, at) + 1
     sentence = (
-        f"check: differs first at character {at + 1:,}, line {line}: "
+        f"check: {_stopped(checked)}differs first at character {at + 1:,}, line {line}: "
         f"the answer has {_shown(given, at)}, plain decoding {_shown(plain, at)}"
     )
     if not exact:
         sentence += ". On this device near-ties may round differently: the same law, not every bit"
     return Verdict(identical=False, at=at, sentence=sentence)
+
+
+def _stopped(checked: Checked) -> str:
+    if checked.whole:
+        return ""
+    return "the answer was stopped before its end, so the tokens so far were compared: "
 
 
 def _agreeing(left: str, right: str) -> int:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from engine.protocol import Route
 from tui import gauges
 
-_SHORT: dict[Route, str] = {"layer_skip": "skip"}
+_SHORT: dict[Route, str] = {"layer_skip": "skip", "exit_head": "head", "low_precision": "low"}
 """Routes whose names are too long for a label."""
 
 

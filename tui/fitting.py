@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import Snippet
+from tui.pastes import Draft
 
 if TYPE_CHECKING:
     from engine.protocol import ChatPrompt, PromptCost
@@ -30,6 +31,8 @@ class Question(Struct, frozen=True, kw_only=True):
 
     text: str
     snippets: tuple[Snippet, ...] = ()
+    draft: Draft = Draft(text="")
+    """How it stood in the input, where it goes back if it is not sent."""
 
 
 async def fitted(screen: ChatParts, question: Question) -> Question | None:

@@ -20,12 +20,19 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _KIB = 1024
 _LONGEST_DIGIT = 9
 
-ROUTE_GLYPHS: dict[Route, str] = {"copy": "C", "layer_skip": "L", "plain": "·"}
+ROUTE_GLYPHS: dict[Route, str] = {
+    "copy": "C",
+    "recycle": "R",
+    "layer_skip": "L",
+    "exit_head": "H",
+    "low_precision": "Q",
+    "plain": "·",
+}
 
 
 def route_glyph(route: Route) -> str:
     """One column for a route."""
-    return ROUTE_GLYPHS.get(route, "?")
+    return ROUTE_GLYPHS[route]
 
 
 def k_glyph(k: int) -> str:

@@ -18,18 +18,30 @@ if TYPE_CHECKING:
 
 _INPUT = (
     ("enter", "send"),
-    ("ctrl+j", "a new line"),
+    ("ctrl+j", "a new line; shift+enter, alt+enter and ctrl+enter too where the terminal tells"),
     ("@", "attach a file: type a part of its name"),
     ("↑ ↓", "earlier questions, when at the edge of the input"),
     ("tab", "to the messages and their code, and back"),
 )
 
+_MESSAGES = (
+    ("↑ ↓ or k j", "the message above, below"),
+    ("enter", "all that can be done with the message and its code"),
+    ("c", "copy it"),
+    ("e", "edit a question and ask again"),
+    ("r", "answer again"),
+    ("g", "continue an answer that was stopped"),
+    ("b", "go on from here: branch"),
+    ("home end", "the first message, the newest text"),
+)
+
 
 def help_text() -> Content:
-    """Keys, then commands, in two columns."""
+    """Keys, then commands, each in two columns."""
     keys = [(key.keys.replace(",", ", "), key.help) for key in (*KEYS, LADDER) if key.keys]
     commands = [(f"/{one.name} {one.argument}".strip(), one.help) for one in COMMANDS]
-    parts = [_section("Keys", keys), _section("Input", _INPUT), _section("Commands", commands)]
+    parts = [_section("Keys", keys), _section("Input", _INPUT)]
+    parts += [_section("Messages (tab goes there)", _MESSAGES), _section("Commands", commands)]
     return Content("\n\n").join(parts)
 
 

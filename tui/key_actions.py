@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from msgspec.structs import replace
 from textual.binding import BindingType
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ARMED_S = 3.0
 """A second ctrl+c within this time leaves the chat."""
-ROUTES: tuple[RouteChoice, ...] = ("auto", "plain", "layer_skip", "copy")
+ROUTES: tuple[RouteChoice, ...] = get_args(RouteChoice)
 PINNED = (None, 1, 2, 4, 8)
 """The routes and the values of k that a key goes through."""
 
@@ -84,10 +84,11 @@ class KeyActions(ChatParts):
         self.opening.close()
 
     async def steer(self, steering: Steering) -> None:
-        """Draft differently from now on, and say how."""
+        """Draft differently from now on, and say how, in place of what was said before."""
         await self.asking.steer(steering)
         k = "k is free" if steering.k is None else f"k is {steering.k}"
-        self.say(f"route {steering.route}, {k}: from the next round on")
+        begins = "from the next round on" if self.asking.answering else "for the next answer"
+        self.chat_app.say_instead(f"route {steering.route}, {k}: {begins}")
 
     async def choose_conversation(self, query: str) -> None:
         """Let the user go to a kept conversation."""

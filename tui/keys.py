@@ -37,7 +37,7 @@ KEYS: tuple[Key, ...] = (
         keys="f5",
         action="cycle_route",
         title="Route",
-        help="auto, plain, layer_skip, copy in turn; also in mid-answer",
+        help="auto, plain and each way to draft in turn; also in mid-answer",
     ),
     Key(
         keys="f6",

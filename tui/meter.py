@@ -98,6 +98,9 @@ def _one_line(state: MeterState, width: int) -> Content:
     if mode.word != "speculating":
         return _word_and_numbers(state, mode, width)
     word = mode_line(mode)[:1]
+    if mode.pin:
+        # That there is drafting at all, a pinned route or k says too.
+        word = ((mode.pin, ACCENT),)
     for full, gap, fewest in _PACKINGS:
         numbers = _numbers(state, full=full)
         for count in range(len(numbers), fewest - 1, -1):

@@ -67,8 +67,10 @@ def ends(left: Line, right: Line, width: int, gap: int = len(GAP)) -> Content:
 
 
 def mode_line(mode: ModeWord) -> Line:
-    """The word and its reason."""
-    return ((mode.word, TONES[mode.tone]), (mode.rest, "$foreground"))
+    """The word, what is pinned, and the reason."""
+    word: Line = ((mode.word, TONES[mode.tone]),)
+    pin: Line = ((mode.pinned, ACCENT),) if mode.pin else ()
+    return (*word, *pin, (mode.rest, "$foreground"))
 
 
 def speed(state: MeterState, *, bare: bool = False) -> Line:

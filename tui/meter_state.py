@@ -26,6 +26,7 @@ from engine.protocol import (
     Resumed,
     RoundDone,
     Started,
+    Steering,
     TextDelta,
     Usage,
 )
@@ -48,6 +49,8 @@ class MeterState(Struct, frozen=True, kw_only=True):
     """Everything the meter and the details panel show."""
 
     status: EngineStatus | None = None
+    steering: Steering = Steering()
+    """What the user has pinned."""
     phase: Phase = "idle"
     answers: int = 0
     """Answers begun in this session, the present one included."""
@@ -121,6 +124,7 @@ def begin(state: MeterState) -> MeterState:
     plain_ms, compared_ms = _compared(state)
     return MeterState(
         status=state.status,
+        steering=state.steering,
         phase="waiting",
         answers=state.answers + 1,
         earlier=state.session,
@@ -143,6 +147,11 @@ def new_conversation(state: MeterState) -> MeterState:
 def with_status(state: MeterState, status: EngineStatus) -> MeterState:
     """`state` with what the engine says of itself."""
     return replace(state, status=status)
+
+
+def with_steering(state: MeterState, steering: Steering) -> MeterState:
+    """`state` with what is pinned from now on."""
+    return replace(state, steering=steering)
 
 
 def observe(state: MeterState, event: Event) -> MeterState:

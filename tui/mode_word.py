@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.protocol import EngineStatus, Failed, FinishReason, LoadProgress, RoundDone
+from engine.protocol import EngineStatus, Failed, FinishReason, LoadProgress, RoundDone, Steering
 from tui.gauges import duration, percent, size
 from tui.meter_state import MeterState
 from tui.safe_text import visible
@@ -29,6 +29,9 @@ _ENDINGS: dict[FinishReason, str] = {
 }
 
 
+_PINNED = "pinned by the user"
+
+
 class ModeWord(Struct, frozen=True, kw_only=True):
     """One word, why it is so, and how grave it is."""
 
@@ -36,6 +39,13 @@ class ModeWord(Struct, frozen=True, kw_only=True):
     reason: str = ""
     tone: Tone = "calm"
     joint: str = ": "
+    pin: str = ""
+    """What the user has pinned, for as long as it is."""
+
+    @property
+    def pinned(self) -> str:
+        """What stands between the word and its reason."""
+        return self.pin and f" · {self.pin}"
 
     @property
     def rest(self) -> str:
@@ -45,13 +55,24 @@ class ModeWord(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """Both in one line."""
-        return self.word + self.rest
+        return self.word + self.pinned + self.rest
 
 
 def mode_word(state: MeterState) -> ModeWord:
     """The word for `state`."""
     word = _of_answer(state) or _of_engine(state) or _of_rest(state)
-    return replace(word, reason=one_line(word.reason))
+    pin = pinned_text(state.steering)
+    # The engine's own word for it says the same once more.
+    reason = "" if pin and word.reason.endswith(_PINNED) else word.reason
+    return replace(word, reason=one_line(reason), pin=pin)
+
+
+def pinned_text(steering: Steering) -> str:
+    """The route and the k that the user has pinned; empty if none is."""
+    route = "" if steering.route == "auto" else steering.route
+    k = "" if steering.k is None else f"k {steering.k}"
+    pins = " ⏐ ".join(filter(None, (route, k)))
+    return pins and f"{pins} pinned"
 
 
 def one_line(text: str) -> str:

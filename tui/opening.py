@@ -33,6 +33,8 @@ class Opening:
         self._start = start
         self._engine: SharedEngine | None = None
         self._model = start.model
+        self._model_before: str | None = None
+        """What was wanted before a change whose end is not known yet."""
         self._status: EngineStatus | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stop_settings: Callable[[], None] | None = None
@@ -92,6 +94,7 @@ class Opening:
             self._screen.act(self.use(self._model))
         elif status.state == "ready":
             self._load_when_asleep = False
+            self._end_change(status, was_loading=before is not None and before.state == "loading")
             if self._was_lost:
                 self._was_lost = False
                 self._tell_back()
@@ -118,9 +121,18 @@ class Opening:
         """Have a model loaded, fetched if need be. Raises `EngineError`."""
         self._load_when_asleep = False
         await self.engine.use_model(name)
+        if name != self._model:
+            self._model_before = self._model
         self._model, self._declined = name, False
         if self._watching is None:
             self._watch()
+
+    def _end_change(self, status: EngineStatus, *, was_loading: bool) -> None:
+        """Want the model again that came back for one that could not be loaded."""
+        if status.failure is not None and self._model_before is not None:
+            self._model = self._model_before
+        if status.failure is not None or was_loading:
+            self._model_before = None
 
     async def _wake(self) -> None:
         try:

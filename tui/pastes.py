@@ -11,7 +11,7 @@ and `expand` gives back exactly what was typed and pasted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -83,6 +83,23 @@ def as_draft(text: str) -> Draft:
     shown = label(1, text)
     whole = Span(start=0, end=len(shown), paste=1)
     return Draft(text=shown, spans=(whole,), pastes={1: text})
+
+
+def joined(drafts: Iterable[Draft]) -> Draft:
+    """Several drafts as one, a blank line between them; empty ones are left out."""
+    text, spans, held = "", list[Span](), dict[int, str]()
+    for draft in drafts:
+        if not draft.text:
+            continue
+        text += "\n\n" * bool(text)
+        places = {old: len(held) + n for n, old in enumerate(draft.pastes, start=1)}
+        spans += [
+            Span(start=len(text) + s.start, end=len(text) + s.end, paste=places[s.paste])
+            for s in draft.spans
+        ]
+        held |= {places[old]: paste for old, paste in draft.pastes.items()}
+        text += draft.text
+    return Draft(text=text, spans=tuple(spans), pastes=held)
 
 
 def grown(spans: Spans, start: int, end: int) -> tuple[int, int]:

@@ -56,10 +56,12 @@ class PromptInput(Vertical):
         """A message is to be sent."""
 
         def __init__(
-            self, text: str, snippets: tuple[Snippet, ...], digests: dict[str, str]
+            self, text: str, draft: Draft, snippets: tuple[Snippet, ...], digests: dict[str, str]
         ) -> None:
             super().__init__()
             self.text = text
+            self.draft = draft
+            """The same as it stood in the input."""
             self.snippets = snippets
             self.digests = digests
             """SHA-256 of each file that was read, by its path in the working folder."""
@@ -112,6 +114,11 @@ class PromptInput(Vertical):
         return self._area.whole_text
 
     @property
+    def draft(self) -> Draft:
+        """The same as it stands here, placeholders as such."""
+        return self._area.draft
+
+    @property
     def selected_text(self) -> str:
         return self._area.selected_text
 
@@ -119,15 +126,18 @@ class PromptInput(Vertical):
         self._area.focus(scroll_visible)
         return self
 
-    def load(self, text: str, snippets: Sequence[Snippet] | None = None) -> None:
-        """Put `text` in as if it had been typed; given snippets, even none, put in that message to
-        be edited, its files along. What was there before can be had again with the up arrow."""
+    def load(self, what: str | Draft, snippets: Sequence[Snippet] | None = None) -> None:
+        """Put a text in as if it had been typed; given snippets, even none, put in that message to
+        be edited, its files along; a draft comes as it stood here. What was there before can be had
+        again with the up arrow."""
+        text = what if isinstance(what, str) else what.text
         if self.has_text:
             is_message = self._starts_with_paste()
             self._past.add(commands.as_typed(self.text) if is_message else self.text)
         self._past.leave()
         self._kept = KeptFiles(text, snippets or ())
-        self._put(text if snippets is None else commands.as_typed(text))
+        as_it_is = snippets is None or isinstance(what, Draft)
+        self._put(what if as_it_is else commands.as_typed(text))
         self._say("")
         self._count_soon()
 
@@ -255,7 +265,7 @@ class PromptInput(Vertical):
         snippets = self._kept.beside(gathered, typed)
         digests = {one.file: one.digest for one in gathered.attached}
         self.clear()
-        self.post_message(self.Submitted(whole, snippets, digests))
+        self.post_message(self.Submitted(whole, draft, snippets, digests))
 
     def _starts_with_paste(self) -> bool:
         return any(span.start == 0 for span in self._area.spans)

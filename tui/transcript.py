@@ -284,6 +284,8 @@ class Transcript(Container, can_focus=True):
         view = self.current or views[-1]
         self._messages.mark(view)
         view.remember()
+        if len(choices(view.entry)) == 1:
+            return  # a notice can only be copied, which has a key
         choice = await self.app.push_screen_wait(MessageActions(view.entry))
         if choice is not None:
             self.post_message(self.Acted(choice, view.entry))

@@ -1,122 +1,170 @@
-"""Draft by copying: find the longest suffix of the text so far that occurred before, and propose
-what followed it (prompt lookup, Saxena 2023; suffix automaton, Blumer et al. 1985).
+"""Draft by copying: what followed when the last tokens were said before (prompt lookup, Saxena
+2023), in the prompt, in the answer so far or in the session's earlier answers.
 
-The automaton answers for prompt and output together, in constant amortised time per token. The
-draft is deterministic, so q is 1 at each token. Where the copy reaches the end of the text it goes
-on into itself: a period repeats. Example: after `a b c d a b` the suffix `a b` occurred before,
-followed by `c d`; k = 3 proposes `c d a`.
+Two ways to a continuation. An answer that returns a text with changes keeps its *place* in that
+text (`aligned`): right behind a change the copy goes on, changes made before are made again. All
+else goes by the longest match of the last tokens (`ngrams`). The draft is deterministic, so q is 1
+at each token. Example: after `a b c d a b` the match `a b` was followed by `c d`; k = 3 drafts
+`c d a`, since a copy that reaches the end of the text goes on into itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
+from torch import Tensor
 
+from engine.acceptance import Prior
 from engine.cache import KVCache
+from engine.draft.aligned import Place
+from engine.draft.changes import Changes
 from engine.draft.contract import Draft
+from engine.draft.earlier import Earlier
+from engine.draft.ngrams import NgramIndex
 from engine.protocol import Route
 from engine.row import Row
 
-MIN_MATCH = 2
-"""A longer minimum costs more than it saves (reference/measured.md: what copying is worth)."""
-EVIDENCE_FROM: Final = (2, 3, 4, 6, 10, 20)
-"""Match lengths at which a class of its own begins."""
-FRESH_ANCESTORS = 12
-"""How many shorter suffixes are told of each new occurrence; the others keep an older one."""
+MATCH_FROM: Final = (1, 2, 3, 4, 6, 10, 20)
+"""Lengths of a match at which a class of evidence begins."""
+RUN_FROM: Final = (0, 1, 4, 12)
+"""The same for the tokens followed since a change."""
+KNOWN: Final = len(MATCH_FROM) + len(RUN_FROM)
+SEEN, GUESS = KNOWN + 1, KNOWN + 2
+RATES: Final = (
+    (0.2, 0.6, 0.7),
+    (0.5, 0.7, 0.8),
+    (0.6, 0.75, 0.85),
+    (0.7, 0.75, 0.9),
+    (0.8, 0.85, 0.9),
+    (0.9, 0.9, 0.95),
+    (0.9, 0.95, 0.97),
+    (0.8, 0.9, 0.95),
+    (0.8, 0.9, 0.95),
+    (0.85, 0.95, 0.97),
+    (0.95, 0.95, 0.97),
+    (0.7, 0.9, 0.95),
+    (0.6, 0.8, 0.9),
+    (0.5, 0.8, 0.9),
+)
+"""Acceptance of the 1st, the 2nd and later tokens by class, until it is known."""
+KEPT_FROM = 2
+"""Tokens a place must have followed to be kept for the next round,"""
+TRUSTED = 6
+"""and through a change."""
+FIRM = 16
+"""A place that followed so many tokens takes the part of the one that was kept."""
 
-
-class SuffixAutomaton:
-    """All substrings of a growing token sequence, and where each was last seen to end."""
-
-    def __init__(self) -> None:
-        self._next: list[dict[int, int]] = [{}]
-        self._link = [-1]
-        self._length = [0]
-        self._ends_at = [-1]  # index of the last token of a known occurrence
-        self._last = 0
-        self._size = 0
-        self.match_length = 0
-        self.match_end = -1
-
-    def __len__(self) -> int:
-        """Tokens taken in so far."""
-        return self._size
-
-    def append(self, token: int) -> None:
-        """Take in one token and find the longest suffix that occurred before it."""
-        state = self._new_state(self._length[self._last] + 1, self._size)
-        at = self._last
-        while at >= 0 and token not in self._next[at]:
-            self._next[at][token] = state
-            at = self._link[at]
-        if at < 0:
-            self._link[state] = 0
-        else:
-            self._link[state] = self._split(at, token)
-        self._last = state
-        self._remember_match(self._link[state])
-        self._size += 1
-
-    def _split(self, at: int, token: int) -> int:
-        """The state of exactly `length(at) + 1`, cloned out of a longer one if need be."""
-        target = self._next[at][token]
-        if self._length[target] == self._length[at] + 1:
-            return target
-        clone = self._new_state(self._length[at] + 1, self._ends_at[target])
-        self._next[clone] = dict(self._next[target])
-        self._link[clone] = self._link[target]
-        self._link[target] = clone
-        while at >= 0 and self._next[at].get(token) == target:
-            self._next[at][token] = clone
-            at = self._link[at]
-        return clone
-
-    def _remember_match(self, state: int) -> None:
-        self.match_length, self.match_end = self._length[state], self._ends_at[state]
-        for _ in range(FRESH_ANCESTORS):
-            if state <= 0:
-                break
-            self._ends_at[state] = self._size
-            state = self._link[state]
-
-    def _new_state(self, length: int, ends_at: int) -> int:
-        self._next.append({})
-        self._link.append(-1)
-        self._length.append(length)
-        self._ends_at.append(ends_at)
-        return len(self._length) - 1
+Match = tuple[Sequence[int], int, int]
+"""A source, the position behind the match, its length."""
 
 
 class CopyDrafter:
-    """Proposes the continuation of the longest earlier occurrence."""
+    """Proposes the continuation with the best record among the places the text was said before."""
 
     route: Route = "copy"
     reusable_layers = 0
+    tap_layer: int | None = None
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, earlier: Earlier | None = None) -> None:
+        """`earlier` holds what the session said in other answers."""
         self._device = device
-        self._automaton = SuffixAutomaton()
+        self._earlier = earlier
+        self._index = NgramIndex([])
+        self._changes = Changes()
+        self._place: Place | None = None
+        self._chosen: Place | None = None
 
     def evidence(self, row: Row) -> int | None:
-        """The class of the match's length; None below `MIN_MATCH`."""
-        for token in row.tokens[len(self._automaton) :]:
-            self._automaton.append(token)
-        return evidence_class(self._automaton.match_length)
+        """The class of the continuation found: by the length of the match, or by how surely the
+        place in a changed text is known; None when the last token is new."""
+        self._take_in(row.tokens)
+        for found, evidence in self._candidates(self._longest_match()):
+            if found.ahead(1):
+                self._chosen = found
+                return evidence
+        return None
+
+    def prior(self, evidence: int) -> Prior:
+        """The longer the match the better; requests differ so much that it soon yields."""
+        return Prior(rates=RATES[evidence], worth=3.0)
+
+    def guess(self, row: Row, k: int) -> list[int]:
+        """Up to k tokens that followed there; fewer where the source ends."""
+        assert self._chosen is not None, "asked for evidence first"
+        return self._chosen.ahead(k)
 
     def propose(self, row: Row, k: int, cache: KVCache) -> Draft:
-        """The k tokens that followed the match."""
-        source = self._automaton.match_end + 1
-        text = row.tokens
-        copied: list[int] = []
-        for at in range(source, source + k):
-            copied.append(text[at] if at < len(text) else copied[at - len(text)])
-        tokens = torch.tensor(copied, device=self._device)
+        """The same as a draft."""
+        tokens = torch.tensor(self.guess(row, k), device=self._device)
         return Draft(tokens=tokens, probs=None, hidden=None)
 
+    def observe(self, row: Row, state: Tensor | None, accepted: int, drafted: int) -> None:
+        """The text itself is all that copying learns from."""
 
-def evidence_class(match_length: int) -> int | None:
-    """0 for the shortest usable match, more for longer ones, None for none."""
-    if match_length < MIN_MATCH:
-        return None
-    return sum(match_length >= start for start in EVIDENCE_FROM) - 1
+    def _take_in(self, text: list[int]) -> None:
+        if self._index.text is not text:
+            self._index = NgramIndex(text)
+            self._place = self._chosen = None
+        places = {id(place): place for place in (self._place, self._chosen) if place is not None}
+        for place in places.values():
+            own = place.source is text
+            for at in range(len(self._index), len(text)):
+                place.follow(text[at], at if own else len(place.source))
+        self._index.catch_up()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Keep to the place that has earned it: the last one chosen where there is no other."""
+        place, chosen = self._place, self._chosen
+        if place is not None and not _is_kept(place):
+            place = None
+        enough = KEPT_FROM if place is None else FIRM
+        if chosen is not None and chosen.total >= enough and _is_kept(chosen):
+            place = chosen
+        self._place = place
+
+    def _longest_match(self) -> Match | None:
+        text = self._index.text
+        own = self._index.own_suffix()
+        best = None if own is None else (text, own[1], own[0])
+        other = None if self._earlier is None else self._earlier.find(text)
+        if other is not None and (best is None or other[2] > best[2]):
+            return other
+        return best
+
+    def _candidates(self, match: Match | None) -> Iterator[tuple[Place, int]]:
+        """Continuations, the likeliest first."""
+        place, length = self._place, 0 if match is None else match[2]
+        if place is not None:
+            if place.standing == "known":
+                yield place, KNOWN
+            elif place.standing == "along" and length <= _worth(place):
+                yield place, _along_class(place)
+            elif place.standing == "seen" and length <= 2:
+                yield place, SEEN
+            elif place.standing == "guess" and length <= 1:
+                yield place, GUESS
+        if match is not None:
+            found = Place(match[0], match[1], self._changes, agreed=length)
+            yield found, _class(length, MATCH_FROM)
+
+
+def _is_kept(place: Place) -> bool:
+    return place.standing == "along" or (place.total >= TRUSTED and not place.gone)
+
+
+def _worth(place: Place) -> int:
+    """The length of a match that is as good as a place which goes along."""
+    return max(2 * place.run + 4, min(place.total, FIRM))
+
+
+def _along_class(place: Place) -> int:
+    if place.changed:
+        return len(MATCH_FROM) + _class(place.run, RUN_FROM)
+    return _class(place.run, MATCH_FROM)
+
+
+def _class(length: int, starts: Sequence[int]) -> int:
+    return sum(length >= start for start in starts) - 1

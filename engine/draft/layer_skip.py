@@ -1,5 +1,5 @@
 """Draft with the target's own first layers: exit at layer L, final norm, LM head (LayerSkip,
-Elhoushi et al. 2024, §4.3).
+Elhoushi et al. 2024, §4.3): the draft path without a jump.
 
 Keys and values of layers 0…L−1 are the target's own and stay; the verify pass starts at layer L.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from engine.acceptance import Prior
 from engine.cache import KVCache
 from engine.draft.contract import Draft
-from engine.draft.loop import draft_by_steps
+from engine.draft.path import DraftPath, Leg
 from engine.model import Model
 from engine.protocol import Route
 from engine.row import Row
@@ -20,24 +21,23 @@ class LayerSkipDrafter:
     """Runs `exit_layer` of the model's layers per drafted token."""
 
     route: Route = "layer_skip"
+    tap_layer: int | None = None
 
     def __init__(self, model: Model, exit_layer: int) -> None:
-        self._model = model
+        self._path = DraftPath(model=model, legs=(Leg(first=0, stop=exit_layer),))
         self.reusable_layers = exit_layer
 
     def evidence(self, row: Row) -> int | None:
         """It can always draft, and knows nothing beforehand."""
         return 0
 
+    def prior(self, evidence: int) -> Prior:
+        """As hopeless as it measures on stock weights; a model trained for it shows otherwise."""
+        return Prior(rates=(0.2, 0.3, 0.3), worth=6.0)
+
     def propose(self, row: Row, k: int, cache: KVCache) -> Draft:
-        """k early exits in a row; leaves k more slots of layers below L written."""
-        model = self._model
+        """k early exits in a row."""
+        return self._path.draft(row, k, cache)
 
-        def step(token: Tensor) -> tuple[Tensor, Tensor]:
-            span = cache.extend(row.cache_row, 1)
-            state = model.run_layers(
-                model.embed(token), [span], cache, first=0, stop=self.reusable_layers
-            )
-            return state, model.logits(state)
-
-        return draft_by_steps(row, k, model.device, step)
+    def observe(self, row: Row, state: Tensor | None, accepted: int, drafted: int) -> None:
+        """The model's own layers have nothing to learn."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from engine.draft.contract import Drafter
-from engine.draft.copy import EVIDENCE_FROM, CopyDrafter
-from engine.draft.layer_skip import LayerSkipDrafter
-from engine.draft_length import Acceptance
-from engine.model import Model
-from engine.protocol import RequestError, Route, RouteChoice
+from collections.abc import Mapping
 
-COPY_GUESSES = (0.35, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Acceptance of the first copied token by evidence class, until it is known."""
-assert len(COPY_GUESSES) == len(EVIDENCE_FROM), "one guess per class"
+from engine.draft.contract import Drafter
+from engine.draft.copy import CopyDrafter
+from engine.draft.earlier import Earlier
+from engine.draft.exit_head import ExitHeadDrafter
+from engine.draft.head_file import Head
+from engine.draft.layer_skip import LayerSkipDrafter
+from engine.draft.low_precision import NO_TWIN, LowPrecisionDrafter, Twin
+from engine.model import Model
+from engine.protocol import RequestError, RouteChoice
+
+WITHOUT: Mapping[RouteChoice, tuple[str, str]] = {
+    "exit_head": (
+        "the route exit_head drafts with a trained exit head, and there is none for this model",
+        "Make one: sspec-assist train-head.",
+    ),
+}
+"""What a person reads who asks for a route that this model lacks, and the remedy."""
 
 
 def default_exit_layer(layers: int) -> int:
@@ -19,44 +28,38 @@ def default_exit_layer(layers: int) -> int:
     return max(1, min(layers - 1, round(layers * 0.75)))
 
 
-def drafters_for(choice: RouteChoice, model: Model, exit_layer: int) -> tuple[Drafter, ...]:
-    """Fresh drafters for one request, the one to ask first in front."""
+def drafters_for(
+    choice: RouteChoice,
+    model: Model,
+    exit_layer: int,
+    head: Head | None = None,
+    earlier: Earlier | None = None,
+    twin: Twin = NO_TWIN,
+) -> tuple[Drafter, ...]:
+    """Fresh drafters for one request, the one to ask first in front; `earlier` is what the session
+    has said.
+
+    Raises `RequestError` for an exit layer out of range, and for a route that this model lacks.
+    """
     if not 1 <= exit_layer < model.architecture.layers:
         raise RequestError(
             "bad_setting",
             f"exit layer {exit_layer} is outside this model of {model.architecture.layers} layers",
             f"Choose a value from 1 to {model.architecture.layers - 1}.",
         )
-    copy = CopyDrafter(model.device)
-    layer_skip = LayerSkipDrafter(model, exit_layer)
-    by_choice: dict[RouteChoice, tuple[Drafter, ...]] = {
-        "auto": (copy, layer_skip),
-        "copy": (copy,),
-        "layer_skip": (layer_skip,),
-        "plain": (),
-    }
-    return by_choice[choice]
-
-
-def new_records(choice: RouteChoice) -> dict[tuple[Route, int], Acceptance]:
-    """Acceptance records of the routes that `choice` allows, with starting guesses that evidence
-    replaces within a few rounds.
-
-    Under `auto`, early exit starts as hopeless as it measures on stock weights; when asked for by
-    name it gets the chance to show its own figure first.
-    """
-    copy: dict[tuple[Route, int], Acceptance] = {
-        ("copy", index): Acceptance(first=guess, later=0.8)
-        for index, guess in enumerate(COPY_GUESSES)
-    }
-    hope = 0.2 if choice == "auto" else 0.9
-    layer_skip: dict[tuple[Route, int], Acceptance] = {
-        ("layer_skip", 0): Acceptance(first=hope, later=hope)
-    }
-    by_choice: dict[RouteChoice, dict[tuple[Route, int], Acceptance]] = {
-        "auto": copy | layer_skip,
-        "copy": copy,
-        "layer_skip": layer_skip,
-        "plain": {},
-    }
-    return by_choice[choice]
+    drafters: list[Drafter] = [CopyDrafter(model.device, earlier)]
+    if head is not None:
+        drafters.append(ExitHeadDrafter(model, head))
+    if twin.model is not None:
+        drafters.append(LowPrecisionDrafter(twin.model))
+    drafters.append(LayerSkipDrafter(model, exit_layer))
+    if choice == "auto":
+        return tuple(drafters)
+    named = tuple(drafter for drafter in drafters if drafter.route == choice)
+    if not named and choice != "plain":
+        if choice == "low_precision":
+            message = f"the route low_precision drafts with an NF4 twin, and {twin.reason}"
+            raise RequestError("no_route", message, twin.remedy)
+        message = f"the route {choice} has nothing to draft with for this model"
+        raise RequestError("no_route", *WITHOUT.get(choice, (message, "Use --route auto.")))
+    return named

@@ -11,7 +11,8 @@ Route = Literal["plain", "copy", "recycle", "layer_skip", "exit_head", "low_prec
 RouteChoice = Literal[
     "auto", "plain", "copy", "recycle", "layer_skip", "exit_head", "low_precision"
 ]
-Priority = Literal["chat", "fill"]
+Priority = Literal["chat", "fill", "idle"]
+"""A fill goes before a chat; an idle one is a fill that nobody waits for, and goes after both."""
 TokenKind = Literal["accepted", "recovered", "bonus", "plain"]
 Mode = Literal["speculating", "plain"]
 FinishReason = Literal["stop", "stop_string", "length", "context", "cancelled"]

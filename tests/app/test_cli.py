@@ -209,6 +209,44 @@ def test_complete_takes_a_marker_from_standard_input() -> None:
     assert opened.engine.requests[0].sampling.max_tokens == 9
 
 
+def test_an_empty_insertion_is_told_on_stderr() -> None:
+    opened = Opened(ScriptedEngine(answer_script("\n")))
+    result = run("complete", "--marker", "@@", opened=opened, text="f(@@)\n")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "the model inserted nothing here" in result.stderr
+
+
+def test_a_chat_without_a_terminal_is_refused_the_model_first() -> None:
+    result = run("--model", "/nope/[x]")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "/nope/[x]" in result.stderr
+    for arguments in (("--resume",), ("--model", "qwen2.5-coder-0.5b")):
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "the chat needs a terminal" in result.stderr
+
+
+def test_an_unknown_theme_fails_the_check_with_the_known_names() -> None:
+    file = user_paths().config_file()
+    file.parent.mkdir(parents=True)
+    file.write_text('[chat]\ntheme = "textual-dakr"\n')
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert "'textual-dakr'" in result.stderr
+    assert "textual-dark" in result.stderr
+    file.write_text('[chat]\ntheme = "nord"\n')
+    assert run("config", "check").exit_code == 0
+
+
+def test_a_folder_in_the_place_of_the_settings_is_told_in_a_sentence() -> None:
+    file = user_paths().config_file()
+    file.mkdir(parents=True)
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert f"{file} is a folder. " in result.stderr
+    assert "Errno" not in result.stderr
+
+
 def test_config_shows_checks_and_finds_the_file() -> None:
     file = user_paths().config_file()
     assert run("config", "path").stdout == f"{file}\n"

@@ -22,6 +22,7 @@ from engine.protocol import (
     Failed,
     Finished,
     GenerateRequest,
+    MemoryLimitError,
     ModelError,
     Turn,
 )
@@ -51,6 +52,8 @@ class World:
         self.freed = threading.Event()
         self.freed.set()
         self.error: BaseException | None = None
+        self.broken: set[str] = set()
+        """Models that have `error`; all while it is empty."""
         self.unwound: list[str] = []
         self.pause_s = 0.0
         settings = DaemonSettings(**daemon)
@@ -65,7 +68,7 @@ class World:
             report("reading", 1, 4)
             while not self.gate.wait(0.005):
                 report("reading", 2, 4)
-            if self.error is not None:
+            if self.error is not None and name in (self.broken or {name}):
                 raise self.error
             report("measuring", 0, 1)
         finally:
@@ -310,6 +313,43 @@ def test_another_model_waits_for_the_answers_of_the_first() -> None:
         assert (await world.host.status()).model == "other"
 
     assert play(test).opened == ["one", "other"]
+
+
+def test_a_change_that_fails_brings_the_model_before_back_and_says_so() -> None:
+    async def test(world: World) -> None:
+        world.error, world.broken = (
+            MemoryLimitError("memory", "it needs 9 GiB", "Close."),
+            {"other"},
+        )
+        await world.answer()
+        world.host.begin(OTHER)
+        await eventually(lambda: world.opened == ["one", "other", "one"])
+        status = await world.until("ready")
+        assert (status.model, status.failure) == ("one", world.error.as_event())
+        assert status.notice == (
+            "notice of one other was not loaded: it needs 9 GiB. Close. one is back."
+        )
+        assert isinstance((await world.answer("more", "second"))[-1], Finished)
+        status = await world.host.status()
+        assert (status.failure, status.notice) == (None, "notice of one"), "it was told once"
+        assert world.host.wanted == ONE
+
+    assert play(test).opened == ["one", "other", "one"]
+
+
+def test_where_neither_model_can_be_loaded_both_are_told() -> None:
+    async def test(world: World) -> None:
+        await world.answer()
+        world.error = ModelError("broken", "it is damaged", "Fetch it again.")
+        world.host.begin(OTHER)
+        [failed] = await world.answer("more", "second")
+        assert isinstance(failed, Failed)
+        assert failed.message == (
+            "other was not loaded: it is damaged, and one did not come back: it is damaged"
+        )
+        assert (await world.host.status()).state == "failed"
+
+    play(test)
 
 
 def test_a_wish_that_changes_twice_loads_the_last_and_leaves_nothing() -> None:

@@ -119,6 +119,40 @@ def test_a_model_that_fails_is_the_command_s_error_and_the_next_may_have_another
     asyncio.run(main())
 
 
+def test_a_change_that_fails_is_the_command_s_error_and_the_model_before_is_back(
+    shop: Shop,
+) -> None:
+    async def main() -> None:
+        engine, _ = await get_ready(shop, Settings())
+        await everyone_left(shop)
+        with pytest.raises(ModelError, match="damaged"):
+            await get_ready(shop, settings_of("broken/model"))
+        assert (await engine.status()).model == DEFAULT
+
+    asyncio.run(main())
+    assert shop.opened == [DEFAULT, "broken/model", DEFAULT]
+
+
+def test_a_window_whose_change_failed_wants_the_model_before_again(shop: Shop) -> None:
+    async def main() -> None:
+        engine, states = shop.client(settings_of(DEFAULT)), list[str]()
+        async with asyncio.timeout(10), engine.watch() as statuses:
+            async for status in statuses:
+                states.append(status.state)
+                if states == ["ready"] or (status.state == "ready" and len(states) == 2):
+                    await engine.use_model("broken/model")
+                if status.failure is not None:
+                    break
+        assert (status.state, status.model, status.failure.code) == ("ready", DEFAULT, "broken")
+        assert f"model was not loaded: the file is damaged. Fetch it again. {DEFAULT} is back." in (
+            status.notice
+        )
+        await engine.status()
+        assert engine.difference() == ""
+
+    asyncio.run(main())
+
+
 def test_a_failure_of_before_is_tried_again(shop: Shop) -> None:
     async def main() -> None:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a round is predicted to cost, by context length, and how a measured round moves it."""
+"""What a round is predicted to cost, by context and route, and how measured rounds move it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from hypothesis import strategies as st
 from engine.costs import (
     OUTLIER,
     RATIO_WEIGHT,
+    REACH,
+    SAME_MOMENT,
     UNIT_WEIGHT,
     BucketCosts,
     CostTable,
+    Pairing,
+    between,
     bucket_of,
     bucket_tokens,
 )
+from engine.protocol import Route
 
 MODERATE = settings(max_examples=60, deadline=None, derandomize=True)
+LAYERS: Route = "layer_skip"
 
 
 def flat(unit_ms: float = 20.0, draft: float = 0.4) -> BucketCosts:
     return BucketCosts(
         unit_ms=unit_ms,
-        pass_ratio={1: 1.0, 2: 1.1, 4: 1.3, 8: 2.5},
-        draft_ratio=draft,
-        tail_ratio={2: 0.9, 5: 1.2},
+        passes=[1 + 0.1 * rows for rows in range(33)],
+        drafts={LAYERS: [draft * k for k in range(1, 33)]},
+        rests={LAYERS: [0.8 + 0.05 * rows for rows in range(33)]},
     )
 
 
 def table(**buckets: BucketCosts) -> CostTable:
     """Buckets by name: b0=…, b3=…"""
-    return CostTable(
-        exit_layer=3, layers=4, buckets={int(name[1:]): costs for name, costs in buckets.items()}
-    )
+    return CostTable(buckets={int(name[1:]): costs for name, costs in buckets.items()})
 
 
 @pytest.mark.parametrize(
@@ -52,74 +56,76 @@ def test_a_bucket_holds_its_tokens(tokens: int) -> None:
     assert bucket_of(bucket_tokens(bucket)) == bucket
 
 
-@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.parametrize("k", range(1, 33))
 def test_a_copied_round_costs_its_pass_alone(k: int) -> None:
-    costs = flat()
-    costs.pass_ratio = {w: 1 + 0.01 * w * w for w in range(1, 10)}
-    ratio = table(b0=costs).round_ratio(10, k=k, drafted_by_layers=False)
-    assert ratio == costs.pass_ratio[k + 1]
+    assert table(b0=flat()).round_ratio(10, route="copy", k=k) == pytest.approx(1 + 0.1 * k)
 
 
-@pytest.mark.parametrize("k", range(1, 9))
-def test_a_layer_draft_costs_k_steps_and_the_tail(k: int) -> None:
-    costs = flat(draft=0.37)
-    costs.tail_ratio = {w: 0.5 + 0.02 * w for w in range(2, 10)}
-    ratio = table(b0=costs).round_ratio(10, k=k, drafted_by_layers=True)
-    assert ratio == pytest.approx(k * 0.37 + costs.tail_ratio[k + 1])
+@pytest.mark.parametrize("k", range(1, 33))
+def test_a_round_drafted_by_layers_costs_k_steps_and_what_they_leave(k: int) -> None:
+    ratio = table(b0=flat(draft=0.37)).round_ratio(10, route=LAYERS, k=k)
+    assert ratio == pytest.approx(k * 0.37 + 0.8 + 0.05 * k)
+
+
+def test_past_what_is_known_costs_grow_in_proportion() -> None:
+    costs = BucketCosts(unit_ms=1.0, passes=[1.0, 1.5], drafts={LAYERS: [0.2]})
+    assert costs.rest_ratio("copy", 4) == pytest.approx(3.0)
+    assert costs.draft_ratio(LAYERS, 3) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
-    ("rows", "ratio"),
-    [(2, 1.1), (3, 1.2), (4, 1.3), (5, 1.6), (6, 1.9), (8, 2.5), (16, 5.0)],
+    ("measured", "wanted"),
+    [
+        ({1: 1.0, 2: 1.1, 4: 1.3}, [1.0, 1.1, 1.2, 1.3, 1.625, 1.95]),
+        ({2: 0.9, 4: 1.1}, [0.9, 0.9, 1.0, 1.1, 1.375, 1.65]),
+        ({3: 1.5}, [1.5, 1.5, 1.5, 2.0, 2.5, 3.0]),
+    ],
 )
-def test_rows_that_were_not_measured_lie_between_those_that_were(rows: int, ratio: float) -> None:
-    found = table(b0=flat()).round_ratio(0, k=rows - 1, drafted_by_layers=False)
-    assert found == pytest.approx(ratio)
-
-
-def test_fewer_rows_than_any_measured_cost_as_much_as_the_fewest() -> None:
-    costs = flat()
-    costs.pass_ratio = {3: 1.4, 5: 1.8}
-    assert table(b0=costs).round_ratio(0, k=1, drafted_by_layers=False) == 1.4
+def test_what_was_not_measured_lies_between_what_was(
+    measured: dict[int, float], wanted: list[float]
+) -> None:
+    assert between(measured, 6) == pytest.approx(wanted)
 
 
 def test_buckets_are_kept_apart() -> None:
     costs = table(b0=flat(unit_ms=20.0), b3=flat(unit_ms=50.0))
     costs.observe_plain(100, 40.0)
-    costs.observe_draft(100, k=3, draft_ms=90.0, rest_ms=90.0, by_layers=True)
-    costs.observe_draft(100, k=3, draft_ms=0.0, rest_ms=90.0, by_layers=False)
-    assert costs.at(2000) == flat(unit_ms=50.0)
-    assert costs.at(100) != flat(unit_ms=20.0)
+    for route in (LAYERS, "copy"):
+        costs.observe_draft(100, route=route, k=3, draft=4.0, rest=4.0)
+    assert costs.nearest(3) == flat(unit_ms=50.0)
+    assert costs.nearest(0) != flat(unit_ms=20.0)
 
 
 def test_a_new_bucket_starts_as_a_copy_of_the_nearest() -> None:
     costs = table(b0=flat(unit_ms=20.0), b5=flat(unit_ms=80.0))
-    assert costs.at(400).unit_ms == 20.0  # bucket 1
-    assert costs.at(2100).unit_ms == 80.0  # bucket 4
+    assert costs.unit_ms(400) == 20.0  # bucket 1
+    assert costs.unit_ms(2100) == 80.0  # bucket 4
     costs.observe_plain(400, 30.0)
-    for by_layers in (False, True):
-        costs.observe_draft(400, k=1, draft_ms=8.0, rest_ms=99.0, by_layers=by_layers)
-    assert costs.at(0) == flat(unit_ms=20.0)
+    for route in (LAYERS, "copy"):
+        costs.observe_draft(400, route=route, k=1, draft=0.9, rest=4.0)
+    assert costs.nearest(0) == flat(unit_ms=20.0)
+    assert costs.unit_ms(400) > 20.0
 
 
 def test_of_two_buckets_equally_near_the_shorter_context_counts() -> None:
     costs = table(b0=flat(unit_ms=20.0), b2=flat(unit_ms=80.0))
-    assert costs.at(256).unit_ms == 20.0
+    assert costs.unit_ms(256) == 20.0
 
 
-def test_the_plain_speed_is_that_of_the_bucket() -> None:
-    costs = table(b0=flat(unit_ms=20.0), b3=flat(unit_ms=50.0))
-    assert costs.plain_tokens_per_s(0) == 50.0
-    assert costs.plain_tokens_per_s(1500) == 20.0
+def test_looking_adds_no_bucket() -> None:
+    costs = table(b0=flat())
+    costs.round_ratio(5000, route="copy", k=3)
+    assert costs.plain_tokens_per_s(5000) == 50.0
+    assert list(costs.buckets) == [0]
 
 
 def test_plain_rounds_move_the_one_row_pass() -> None:
     costs = table(b0=flat(unit_ms=20.0))
     costs.observe_plain(0, 30.0)
-    assert costs.at(0).unit_ms == pytest.approx(20 + UNIT_WEIGHT * 10)
+    assert costs.unit_ms(0) == pytest.approx(20 + UNIT_WEIGHT * 10)
     for _ in range(200):
         costs.observe_plain(0, 30.0)
-    assert costs.at(0).unit_ms == pytest.approx(30.0, abs=1e-3)
+    assert costs.unit_ms(0) == pytest.approx(30.0, abs=1e-3)
 
 
 def test_an_interrupted_round_counts_as_twice_its_prediction() -> None:
@@ -127,59 +133,101 @@ def test_an_interrupted_round_counts_as_twice_its_prediction() -> None:
     patient.observe_plain(0, OUTLIER * 20.0)
     cut.observe_plain(0, 1e6)
     assert patient == cut
-    twice = OUTLIER * 1.3 * patient.at(0).unit_ms
-    patient.observe_draft(0, k=3, draft_ms=0.0, rest_ms=twice, by_layers=False)
-    cut.observe_draft(0, k=3, draft_ms=0.0, rest_ms=1e6, by_layers=False)
-    assert patient.at(0).pass_ratio == pytest.approx(cut.at(0).pass_ratio)
-    cut.observe_draft(0, k=3, draft_ms=0.0, rest_ms=0.0, by_layers=False)
-    assert cut.at(0).pass_ratio[4] > 0.9
+    patient.observe_draft(0, route="copy", k=3, draft=0.0, rest=OUTLIER * 1.3)
+    cut.observe_draft(0, route="copy", k=3, draft=0.0, rest=1e6)
+    assert patient == cut
+    cut.observe_draft(0, route="copy", k=3, draft=0.0, rest=0.0)
+    assert cut.round_ratio(0, route="copy", k=3) > 0.9
 
 
-def test_a_copied_round_moves_its_own_row_count_alone() -> None:
+def test_a_copied_round_moves_its_row_count_and_a_little_its_neighbours() -> None:
     costs = table(b0=flat())
-    costs.observe_draft(0, k=3, draft_ms=2.0, rest_ms=30.0, by_layers=False)
-    moved = 1.3 + RATIO_WEIGHT * (32.0 / 20.0 - 1.3)
-    assert costs.at(0) == msgspec.structs.replace(
-        flat(), pass_ratio={1: 1.0, 2: 1.1, 4: pytest.approx(moved), 8: 2.5}
-    )
+    costs.observe_draft(0, route="copy", k=9, draft=0.1, rest=2.3)
+    before, after = flat().passes, costs.nearest(0).passes
+    factor = (1.9 + RATIO_WEIGHT * (2.4 - 1.9)) / 1.9
+    assert after[9] == pytest.approx(before[9] * factor)
+    moved = [new / old - 1 for new, old in zip(after, before, strict=True)]
+    assert moved[9] > moved[10] > moved[11] > moved[12] > 0
+    assert moved[8] == pytest.approx(moved[10])
+    assert not any(moved[10 + REACH :])
+    assert (costs.nearest(0).drafts, costs.nearest(0).rests) == (flat().drafts, flat().rests)
 
 
-def test_a_layer_round_moves_the_draft_step_and_the_tail() -> None:
+def test_the_plain_round_stays_the_unit() -> None:
+    costs = table(b0=flat())
+    costs.observe_draft(0, route="copy", k=1, draft=0.0, rest=9.0)
+    assert costs.nearest(0).passes[0] == 1.0
+
+
+def test_a_layer_round_moves_the_draft_step_and_the_rest() -> None:
     costs = table(b0=flat(draft=0.4))
-    costs.observe_draft(0, k=4, draft_ms=40.0, rest_ms=30.0, by_layers=True)
-    assert costs.at(0).draft_ratio == pytest.approx(0.4 + RATIO_WEIGHT * (0.5 - 0.4))
-    assert costs.at(0).tail_ratio[5] == pytest.approx(1.2 + RATIO_WEIGHT * (1.5 - 1.2))
-    assert costs.at(0).pass_ratio == flat().pass_ratio
+    costs.observe_draft(0, route=LAYERS, k=4, draft=2.0, rest=1.5)
+    found = costs.nearest(0)
+    factor = (1.6 + RATIO_WEIGHT * (2.0 - 1.6)) / 1.6
+    assert found.drafts[LAYERS] == pytest.approx([0.4 * k * factor for k in range(1, 33)])
+    assert found.rests[LAYERS][4] == pytest.approx(1.0 + RATIO_WEIGHT * (1.5 - 1.0))
+    assert found.passes == flat().passes
 
 
-def test_a_measured_round_of_new_width_starts_from_the_prediction() -> None:
+def test_a_round_is_measured_by_the_plain_one_beside_it() -> None:
+    """However slow the moment: both sides of the ratio are slowed."""
     costs = table(b0=flat())
-    costs.observe_draft(0, k=2, draft_ms=0.0, rest_ms=24.0, by_layers=False)
-    assert costs.at(0).pass_ratio[3] == pytest.approx(1.2)
+    pairing = Pairing(costs)
+    for slow in (1.0, 3.0, 0.5, 2.0):
+        pairing.see(0, route="plain", k=0, draft_ms=0.0, round_ms=20.0 * slow)
+        pairing.see(0, route="copy", k=3, draft_ms=0.0, round_ms=26.0 * slow)
+    assert costs.nearest(0).passes == pytest.approx(flat().passes)
+
+
+def test_a_plain_round_measures_those_just_before_it_too() -> None:
+    costs = table(b0=flat())
+    pairing = Pairing(costs)
+    for _ in range(20):
+        pairing.see(0, route="copy", k=3, draft_ms=0.0, round_ms=40.0)
+    assert costs.nearest(0) == flat()
+    pairing.see(0, route="plain", k=0, draft_ms=0.0, round_ms=20.0)
+    one_by_one = table(b0=flat())
+    for _ in range(SAME_MOMENT):
+        one_by_one.observe_draft(0, route="copy", k=3, draft=0.0, rest=2.0)
+    assert costs.nearest(0).passes == pytest.approx(one_by_one.nearest(0).passes)
+
+
+def test_a_plain_round_long_past_measures_nothing() -> None:
+    costs = table(b0=flat())
+    pairing = Pairing(costs)
+    pairing.see(0, route="plain", k=0, draft_ms=0.0, round_ms=20.0)
+    for _ in range(SAME_MOMENT):
+        pairing.see(0, route="copy", k=3, draft_ms=0.0, round_ms=26.0)
+    for _ in range(50):
+        pairing.see(0, route="copy", k=3, draft_ms=0.0, round_ms=100.0)
+    assert costs.nearest(0).passes == pytest.approx(flat().passes)
 
 
 @MODERATE
 @given(
     rounds=st.lists(
-        st.tuples(st.integers(0, 8), st.floats(0, 1e4), st.floats(0, 1e4), st.booleans()),
-        max_size=40,
+        st.tuples(
+            st.integers(0, 32),
+            st.floats(0, 1e4),
+            st.floats(0, 1e4),
+            st.sampled_from(["copy", "layer_skip"]),
+        ),
+        max_size=60,
     )
 )
-def test_whatever_is_observed_every_cost_stays_positive_and_finite(
-    rounds: list[tuple[int, float, float, bool]],
+def test_whatever_is_seen_every_cost_stays_positive_and_finite(
+    rounds: list[tuple[int, float, float, Route]],
 ) -> None:
     costs = table(b0=flat())
-    for k, draft_ms, rest_ms, by_layers in rounds:
-        if k:
-            costs.observe_draft(0, k=k, draft_ms=draft_ms, rest_ms=rest_ms, by_layers=by_layers)
-        else:
-            costs.observe_plain(0, rest_ms)
-    for k in range(1, 12):
-        for by_layers in (False, True):
-            assert 0 < costs.round_ratio(0, k=k, drafted_by_layers=by_layers) < 1e12
+    pairing = Pairing(costs)
+    for k, draft_ms, rest_ms, route in rounds:
+        pairing.see(0, route=route, k=k, draft_ms=draft_ms, round_ms=draft_ms + rest_ms)
+    for k in range(1, 33):
+        for route in ("copy", LAYERS):
+            assert 0 < costs.round_ratio(0, route=route, k=k) < 1e12
     assert 0 < costs.plain_tokens_per_s(0) < 1e12
 
 
 def test_a_table_survives_the_disk() -> None:
-    costs = table(b0=flat(), b3=flat(unit_ms=50.0))
+    costs = CostTable(key="model, 2 threads", shapes={LAYERS: "3"}, buckets={0: flat(), 3: flat()})
     assert msgspec.json.decode(msgspec.json.encode(costs), type=CostTable) == costs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -10,15 +11,17 @@ import torch
 from engine.cache import KVCache
 from engine.config import Quant
 from engine.decode import longest_draft, offers, prefill_step, run_round
-from engine.draft.contract import Drafter
+from engine.draft.contract import Drafter, tap_of
 from engine.draft.copy import CopyDrafter
+from engine.draft.exit_head import ExitHeadDrafter
 from engine.draft.layer_skip import LayerSkipDrafter
 from engine.draft_length import Choice
 from engine.model import Model
-from engine.protocol import SamplingParams
+from engine.protocol import Route, SamplingParams
 from engine.row import Row
 
 from .tiny import new_row, tiny_model
+from .tiny_heads import random_head
 
 PROMPT = [random.Random(5).randrange(96) for _ in range(40)] * 2
 
@@ -26,17 +29,29 @@ PROMPT = [random.Random(5).randrange(96) for _ in range(40)] * 2
 def drafter_of(model: Model, route: str, exit_layer: int) -> Drafter | None:
     if route == "copy":
         return CopyDrafter(model.device)
+    if route == "exit_head":
+        return ExitHeadDrafter(model, random_head(model, first=1, jump=exit_layer, vocab=64))
     return LayerSkipDrafter(model, exit_layer) if route == "layer_skip" else None
 
 
 def generate(
     model: Model, row: Row, route: str, k: int, exit_layer: int = 2, cache: KVCache | None = None
 ) -> tuple[list[int], KVCache]:
-    cache = cache or model.new_cache(2)
-    while not prefill_step(model, cache, row):
-        pass
     drafter = drafter_of(model, route, exit_layer)
     drafters = {drafter.route: drafter} if drafter else {}
+    return run_all(model, row, drafters, k, cache)
+
+
+def run_all(
+    model: Model,
+    row: Row,
+    drafters: Mapping[Route, Drafter],
+    k: int,
+    cache: KVCache | None = None,
+) -> tuple[list[int], KVCache]:
+    cache = cache or model.new_cache(2)
+    while not prefill_step(model, cache, row, tap=tap_of(drafters.values())):
+        pass
     while row.finished is None and cache.can_extend(row.cache_row, 1):
         longest = min(k, longest_draft(cache, row))
         found = offers(list(drafters.values()), row) if longest else {}
@@ -49,7 +64,7 @@ def generate(
 
 
 @pytest.mark.parametrize("quant", ["nf4", "int8", "none"])
-@pytest.mark.parametrize("route", ["copy", "layer_skip"])
+@pytest.mark.parametrize("route", ["copy", "layer_skip", "exit_head"])
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 def test_greedy_is_bit_identical_to_plain(quant: Quant, route: str, k: int) -> None:
     model = tiny_model(quant)
@@ -66,8 +81,8 @@ def test_greedy_is_bit_identical_to_plain(quant: Quant, route: str, k: int) -> N
 def test_sliding_window_keeps_it(window: int) -> None:
     model = tiny_model(window=window)
     plain, _ = generate(model, new_row(PROMPT, max_tokens=70), "plain", 0)
-    text, _ = generate(model, new_row(PROMPT, max_tokens=70), "layer_skip", 4)
-    assert text == plain
+    for route in ("layer_skip", "exit_head"):
+        assert generate(model, new_row(PROMPT, max_tokens=70), route, 4)[0] == plain
 
 
 @pytest.mark.parametrize("exit_layer", [1, 2, 3])
@@ -83,7 +98,7 @@ def test_penalty_is_applied_at_every_position() -> None:
     plain, _ = generate(model, new_row(PROMPT, params), "plain", 0)
     bare, _ = generate(model, new_row(PROMPT), "plain", 0)
     assert plain != bare
-    for route in ("copy", "layer_skip"):
+    for route in ("copy", "layer_skip", "exit_head"):
         assert generate(model, new_row(PROMPT, params), route, 4)[0] == plain
 
 
@@ -102,7 +117,7 @@ def test_stop_token_inside_a_draft_is_cut_after_acceptance() -> None:
 
 def test_answer_ends_at_the_last_slot() -> None:
     model = tiny_model(context=128)
-    for route in ("plain", "copy", "layer_skip"):
+    for route in ("plain", "copy", "layer_skip", "exit_head"):
         row = new_row(PROMPT, max_tokens=500)
         text, cache = generate(model, row, route, 6)
         assert len(text) == 128 - len(PROMPT) + 1
@@ -116,4 +131,5 @@ def test_stale_slots_do_not_matter() -> None:
     dirty = model.new_cache(2)
     for block in (*dirty.keys, *dirty.values):
         block.fill_(1e4)
-    assert generate(model, new_row(PROMPT), "layer_skip", 4, cache=dirty)[0] == clean
+    for route in ("layer_skip", "exit_head"):
+        assert generate(model, new_row(PROMPT), route, 4, cache=dirty)[0] == clean

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine.answer import Answer
 from engine.jobs import Job, Jobs, in_turn
@@ -26,7 +27,7 @@ class Reader:
 
 
 def come(jobs: Jobs, name: str, priority: Priority = "chat") -> Reader:
-    request = ask(id=name) if priority == "chat" else fill(id=name)
+    request = replace(ask(id=name) if priority == "chat" else fill(id=name), priority=priority)
     reader = Reader(
         Job(
             request=request,
@@ -92,6 +93,37 @@ def test_a_fill_goes_first_and_moves_those_who_wait() -> None:
     assert chat.events[1:] == [Resumed(paused_ms=250.0)]
     assert aheads(waiting) == [1, 2, 1]
     assert (jobs.running(), jobs.paused()) == (("chat",), ())
+
+
+def test_an_idle_fill_gives_way_to_all_who_come() -> None:
+    jobs = new_jobs()
+    idle = come(jobs, "idle", "idle")
+    begin(jobs)
+    chat = come(jobs, "chat")
+    begin(jobs)
+    assert idle.events == [Paused(by="chat")]
+    assert (jobs.running(), jobs.paused()) == (("chat",), ("idle",))
+    jobs.remove(chat.job)
+    assert jobs.choose() is idle.job
+    second = come(jobs, "second", "idle")
+    come(jobs, "third")
+    begin(jobs)
+    assert aheads(second) == [2]
+
+
+def test_an_idle_fill_whose_row_is_wanted_ends_first() -> None:
+    jobs = new_jobs()
+    chat, idle = come(jobs, "chat"), come(jobs, "idle", "idle")
+    begin(jobs)
+    assert aheads(idle) == [1]
+    jobs.remove(chat.job)
+    begin(jobs)
+    chat, filling = come(jobs, "chat2"), come(jobs, "fill", "fill")
+    assert jobs.choose() is idle.job
+    assert (aheads(filling), aheads(chat)) == ([1], [2])
+    jobs.remove(idle.job)
+    begin(jobs)
+    assert jobs.running() == ("fill",)
 
 
 def test_one_who_is_next_is_not_told_to_wait() -> None:
@@ -162,6 +194,9 @@ def test_steering_reaches_the_one_that_waits_and_the_one_that_runs() -> None:
     assert (waiting.job.request.route, waiting.job.request.k) == ("copy", 3)
 
 
+MOVES: dict[str, Priority] = {"chat": "chat", "fill": "fill", "idle": "idle"}
+
+
 class Table:
     """Jobs played the way the engine thread plays them, with real answers on real rows."""
 
@@ -179,7 +214,7 @@ class Table:
                 reader.gone = True
         else:
             name = f"{move}{len(self.readers)}"
-            self.readers.append(come(self.jobs, name, "fill" if move == "fill" else "chat"))
+            self.readers.append(come(self.jobs, name, MOVES[move]))
 
     def step(self) -> bool:
         """One step of whoever's turn it is; False when nobody is there."""
@@ -206,7 +241,8 @@ class Table:
 @given(
     moves=st.lists(
         st.tuples(
-            st.sampled_from(["chat", "fill", "step", "step", "step", "leave"]), st.integers(0, 5)
+            st.sampled_from(["chat", "fill", "idle", "step", "step", "step", "leave"]),
+            st.integers(0, 5),
         ),
         max_size=25,
     )
@@ -224,3 +260,4 @@ def test_any_coming_and_going_keeps_the_rules(one_row: bool, moves: list[tuple[s
             check_stream(reader.events)
     assert table.session.slots.can_take("chat")
     assert table.session.slots.can_take("fill")
+    assert table.session.slots.can_take("idle")

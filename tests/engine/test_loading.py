@@ -22,6 +22,7 @@ from engine.checkpoint import FolderCheckpoint
 from engine.config import LoadSettings
 from engine.convert import _BYTES_PER_WEIGHT, _packed, convert, origin_of
 from engine.converted import Origin, building, is_complete, read_weights
+from engine.draft.head_file import file_in, save_head
 from engine.families import architecture_of
 from engine.loading import Loaded, _sizes, load
 from engine.memory_plan import plan
@@ -37,6 +38,7 @@ from .tiny_checkpoints import (
     save_gguf,
     split_logits,
 )
+from .tiny_heads import about, random_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -457,3 +459,22 @@ def test_memory_that_runs_out_while_reading_is_told_in_numbers(folder: Path, cac
         load(folder, NF4, cache, report)
     assert caught.value.code == "out_of_memory"
     assert "are free" in caught.value.message
+
+
+def test_a_head_is_loaded_with_its_model_and_a_damaged_one_left_out(
+    folder: Path, cache: Path, tmp_path: Path
+) -> None:
+    heads = tmp_path / "heads"
+    bare = load(folder, NF4, cache, quiet, heads=heads)
+    assert (bare.head, bare.notice) == (None, "")
+    arch = bare.architecture
+    file = file_in(heads, bare.weights_digest)
+    told = about(jump=arch.layers - 1, vocab=32, digest=bare.weights_digest)
+    save_head(file, told, random_tensors(arch.hidden))
+    found = load(folder, NF4, cache, quiet, heads=heads)
+    assert found.head is not None
+    assert found.head.about == told
+    file.write_bytes(file.read_bytes()[:-1])
+    spoilt = load(folder, NF4, cache, quiet, heads=heads)
+    assert spoilt.head is None
+    assert "train-head" in spoilt.notice

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from engine.cache import KVCache
 from engine.decode import prefill_step, run_round
-from engine.draft.contract import Drafter
+from engine.draft.contract import Draft, Drafter
 from engine.draft.copy import CopyDrafter
+from engine.draft.exit_head import ExitHeadDrafter
+from engine.draft.head_file import Head
 from engine.draft.layer_skip import LayerSkipDrafter
 from engine.draft_length import Choice
 from engine.model import Model
@@ -27,6 +31,7 @@ from engine.verify import acceptance, residual
 
 from .exact_law import CPU, Context, Law, distance, plain_law
 from .tiny import tiny_architecture, tiny_tensors
+from .tiny_heads import random_head
 
 VOCAB = 4
 PROMPT = (1, 0, 1, 1, 3, 2, 2, 3, 2)
@@ -88,7 +93,7 @@ class ExploringChain(Chain):
     def uniforms(self, count: int) -> Tensor:
         laws = self.laws(self._scores)
         if count == 1:
-            self._offered.append(laws[-1])
+            self._offered.append(F.pad(laws[-1], (0, VOCAB - laws.shape[1])))
             point = self._path.choose(_draws(laws[-1], at_both_ends=False))
         else:
             point = self._verify(laws)
@@ -173,7 +178,8 @@ class Bench:
 
     def round(self, path: Path, k: int, context: Context) -> Context:
         tokens = [*PROMPT, *context]
-        self.cache.rollback(0, min(self.cache.lengths[0], len(PROMPT) - 1))
+        # One token of the prompt is left to read, so that its state can be tapped.
+        self.cache.rollback(0, min(self.cache.lengths[0], len(PROMPT) - 2))
         row = Row(
             id="law",
             tokens=tokens,
@@ -183,12 +189,12 @@ class Bench:
             stop_ids=frozenset(),
             max_tokens=32,
         )
-        while not prefill_step(self.model, self.cache, row):
+        drafter = self._make(self.model)
+        while not prefill_step(self.model, self.cache, row, tap=drafter.tap_layer):
             pass
         drafters: Mapping[str, Drafter] = {}
         route = "plain"
         if k:
-            drafter = self._make(self.model)
             route = drafter.route if drafter.evidence(row) is not None else "plain"
             drafters = {drafter.route: drafter}
         choice = Choice(route=route, k=k if route != "plain" else 0, reason="law")
@@ -205,9 +211,19 @@ class Bench:
         return self.model.logits(hidden[-1:])[0].tolist()
 
 
+def tiny_exit(model: Model, *, vocab: int = VOCAB, stop_below: float | None = None) -> Head:
+    return random_head(
+        model, first=1, jump=2, vocab=vocab, stop_below=stop_below, quant="none", seed=3
+    )
+
+
 MAKERS: dict[str, Callable[[Model], Drafter]] = {
     "copy": lambda model: CopyDrafter(model.device),
     "layer_skip": lambda model: LayerSkipDrafter(model, 2),
+    "exit_head": lambda model: ExitHeadDrafter(model, tiny_exit(model)),
+    "exit_head of 3 ids": lambda model: ExitHeadDrafter(model, tiny_exit(model, vocab=3)),
+    "exit_head of 2 ids": lambda model: ExitHeadDrafter(model, tiny_exit(model, vocab=2)),
+    "exit_head that stops": lambda model: ExitHeadDrafter(model, tiny_exit(model, stop_below=0.45)),
 }
 
 
@@ -250,3 +266,33 @@ def test_a_path_that_is_spoilt_shows() -> None:
 
     bench = Bench(HOT, lambda model: Colder(model, 2))
     assert distance(bench.law(1, 1), bench.plain(1)) > 1e-3
+
+
+def test_a_short_law_padded_at_the_wrong_end_shows() -> None:
+    class Misplaced(ExitHeadDrafter):
+        def propose(self, row: Row, k: int, cache: KVCache) -> Draft:
+            draft = super().propose(row, k, cache)
+            assert draft.probs is not None
+            return replace(draft, probs=draft.probs.roll(1, dims=1))
+
+    bench = Bench(HOT, lambda model: Misplaced(model, tiny_exit(model, vocab=3)))
+    assert distance(bench.law(1, 1), bench.plain(1)) > 1e-3
+
+
+def test_a_draft_that_withholds_tokens_by_what_they_are_shows() -> None:
+    """Why a draft may stop after a token but not take it back: those that are left then follow
+    another law than the one that is reported."""
+
+    class Choosy(ExitHeadDrafter):
+        def propose(self, row: Row, k: int, cache: KVCache) -> Draft:
+            draft = super().propose(row, k, cache)
+            assert draft.probs is not None
+            kept = 2 if k > 1 and draft.probs[1, draft.tokens[1]] > 0.3 else 1
+            assert draft.hidden is not None
+            cache.rollback(row.cache_row, len(row.tokens) - 1 + kept)
+            return Draft(
+                tokens=draft.tokens[:kept], probs=draft.probs[:kept], hidden=draft.hidden[:kept]
+            )
+
+    bench = Bench(HOT, lambda model: Choosy(model, tiny_exit(model)))
+    assert distance(bench.law(2, 2), bench.plain(2)) > 1e-3

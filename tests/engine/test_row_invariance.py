@@ -11,7 +11,8 @@ import torch
 from msgspec.structs import replace
 
 from engine.cache import KVCache, Span
-from engine.model import SLOT_BLOCK, Model
+from engine.model import Model
+from engine.operators import SLOT_BLOCK
 from tests.engine.tiny import tiny_architecture, tiny_tensors
 
 CONTEXT = 512

@@ -74,9 +74,14 @@ def tiny_loaded(quant: Quant = "nf4", context: int = 512, seed: int = 0) -> Load
 
 def flat_costs(draft: float = 0.1, step: float = 0.05) -> CostTable:
     """Wide passes and draft steps are cheap, so that `auto` speculates."""
-    ratio = {w: 1.0 + step * (w - 1) for w in range(1, 34)}
-    bucket = BucketCosts(unit_ms=1.0, pass_ratio=ratio, draft_ratio=draft, tail_ratio=dict(ratio))
-    return CostTable(exit_layer=3, layers=LAYERS, buckets={0: bucket})
+    ratio = [1.0 + step * rows for rows in range(33)]
+    bucket = BucketCosts(
+        unit_ms=1.0,
+        passes=list(ratio),
+        drafts={"layer_skip": [draft * k for k in range(1, 33)]},
+        rests={"layer_skip": list(ratio)},
+    )
+    return CostTable(buckets={0: bucket})
 
 
 def tiny_session(

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from engine.protocol import EngineStatus, Event, Failed, FillPrompt, Held, Snippet
+from engine.protocol import EngineStatus, Event, Failed, FillPrompt, Held, Paused, Snippet
 from lsp.complete import Selected, Suggestion
+from lsp.document import Document
+from lsp.placing import begun_word
 from lsp.prefetch import REST_S
 from lsp.settings import EditorSettings
 from tests.fakes import STATUS, answer_script
@@ -102,6 +104,63 @@ async def test_a_guess_is_left_as_soon_as_the_document_goes_another_way() -> Non
     session.type("x")
     await session.settle()
     assert engine.cancelled == [engine.requests[-1].id]
+
+
+@on_a_loop
+async def test_half_a_word_is_left_to_the_model_to_write_whole() -> None:
+    def say(prompt: FillPrompt) -> str:
+        return "enumerate (rows):" if prompt.prefix.endswith("in ") else ":"
+
+    session = Session(Engine(say), "for row in enum▮\n    print(row)\n")
+    assert await session.texts() == ["erate (rows):"]
+    assert session.engine.prompts[0].prefix == "for row in "
+
+
+@on_a_loop
+async def test_a_model_with_another_word_in_mind_is_asked_for_the_text_as_it_stands() -> None:
+    def say(prompt: FillPrompt) -> str:
+        return "numbers and much more" if prompt.prefix.endswith("(") else "ted(numbers)"
+
+    session = Session(Engine(say), "numbers = [3, 1]\nprint(so▮\n")
+    session.type("r")
+    assert await session.texts() == ["ted(numbers)"]
+    prefixes = [prompt.prefix.splitlines()[-1] for prompt in session.engine.prompts[:2]]
+    assert prefixes == ["print(", "print(sor"]
+    assert session.engine.cancelled == [session.engine.requests[0].id]
+    session.delete()
+    session.type("x")
+    await session.ask()
+    asked = [prompt.prefix.splitlines()[-1] for prompt in session.engine.prompts]
+    assert asked.count("print(") == 1, "what it has in mind is known by now"
+
+
+@pytest.mark.parametrize("text", ["x = 12▮\n", "conf▮ig = 1\n", "w" * 40 + "▮\n", "a.▮\n", "▮"])
+def test_where_no_word_was_begun_the_text_is_asked_for_as_it_stands(text: str) -> None:
+    before, _, after = text.partition("▮")
+    document = Document("file:///a.py", before + after)
+    assert begun_word(document.snapshot(len(before))) == ""
+
+
+@on_a_loop
+async def test_a_guess_that_others_hold_up_is_asked_for_in_earnest() -> None:
+    def say(prompt: FillPrompt) -> str | list[Event]:
+        if prompt.prefix.endswith("= "):
+            return "a + b"
+        script = answer_script(".real")
+        guessed = engine.requests[-1].priority == "idle"
+        return [script[0], Paused(by="chat"), *script[1:]] if guessed else script
+
+    engine = Engine(say)
+    session = Session(engine, LINE)
+    suggestion = only(await session.ask())
+    engine._hold_after = 2
+    await engine.holding.wait()
+    engine._hold_after = None
+    session.accept(suggestion)
+    one = only(await session.ask())
+    assert (one.text, one.source) == (".real", "model")
+    assert [request.priority for request in engine.requests[:3]] == ["fill", "idle", "fill"]
+    assert engine.cancelled == [engine.requests[1].id]
 
 
 @on_a_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lsp.document import Snapshot
 from lsp.recent import KEY_AFTER, KEY_BEFORE, Fill, Recent, spot_of
@@ -41,6 +42,13 @@ def test_another_text_on_either_side_is_another_place() -> None:
     assert texts(recent, "x = ▮") is None
     assert texts(recent, "x = g▮\ny") is None
     assert recent.recall(at("x = ▮\ny", "file:///b.py")) is None
+
+
+def test_other_cells_before_a_cell_are_another_place() -> None:
+    recent, cell = Recent(), at("area = ▮")
+    recent.keep(replace(cell, before="radius = 3\n"), [Fill(text="radius ** 2")], "model")
+    assert recent.recall(replace(cell, before="radius = 3\n")) is not None
+    assert recent.recall(cell) is None
 
 
 def test_nothing_is_remembered_as_nothing_just_there() -> None:

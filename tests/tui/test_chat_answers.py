@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from msgspec.structs import replace
+from textual.events import Paste
 
 from engine.protocol import (
     ChatPrompt,
     Event,
     Failed,
     GenerateRequest,
+    RouteChoice,
     SamplingParams,
     Turn,
 )
 from tests.fakes import STATUS, ScriptedEngine, answer_script, round_of
-from tests.tui.chat_harness import ask, chat, on_loop, running, said, screen_of, send, until
+from tests.tui.chat_harness import ask, chat, on_loop, quiet, running, said, screen_of, send, until
 from tui.ledger import LedgerScreen
 from tui.meter_state import MeterState, begin, observe
 from tui.settings import LiveSettings
@@ -326,6 +329,74 @@ async def test_the_keys_steer_the_running_answer_and_the_next(tmp_path: Path) ->
         ("plain", 2),
     ]
     assert (engine.requests[1].route, engine.requests[1].k) == ("plain", 2)
+
+
+@on_loop
+async def test_what_was_steered_is_said_once_and_from_when_on(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three"), hold_after=3)
+    async with running(chat(engine, tmp_path)) as pilot:
+        toasts = pilot.app._notifications
+        for _ in range(3):
+            await pilot.press("f6")
+            await quiet(pilot)
+        assert [one.message for one in toasts] == ["route auto, k is 4: for the next answer"]
+        assert "k 4 pinned" in str(screen_of(pilot).meter.render())
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await pilot.press("f7")
+        await until(pilot, lambda: len(engine.steered) == 1)
+        assert [one.message for one in toasts] == ["route plain, k is 4: from the next round on"]
+        assert "plain ⏐ k 4 pinned" in str(screen_of(pilot).meter.render())
+        await pilot.press("escape")
+
+
+@on_loop
+async def test_every_route_can_be_forced_by_its_key(tmp_path: Path) -> None:
+    async with running(chat(ScriptedEngine([]), tmp_path)) as pilot:
+        seen = []
+        for _ in get_args(RouteChoice):
+            await pilot.press("f5")
+            await quiet(pilot)
+            seen.append(screen_of(pilot).asking.talk.steering.route)
+    assert sorted(seen) == sorted(get_args(RouteChoice))
+
+
+@on_loop
+async def test_a_check_of_a_stopped_answer_says_what_was_compared(tmp_path: Path) -> None:
+    def script(request: GenerateRequest) -> Sequence[Event]:
+        if request.route == "plain":
+            return answer_script("one two three", reason="length")
+        return answer_script("one two", reason="cancelled")
+
+    async with running(chat(ScriptedEngine(script), tmp_path)) as pilot:
+        await ask(pilot, "count")
+        await ask(pilot, "/check")
+        assert said(pilot)[-1][1] == (
+            "check: the answer was stopped before its end, so the tokens so far were compared: "
+            "identical, all 7 characters"
+        )
+        assert "token limit" not in str(screen_of(pilot).meter.render())
+
+
+@on_loop
+async def test_what_is_not_sent_goes_back_as_it_stood_in_the_input(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"), status=replace(STATUS, context_limit=600))
+    settings = LiveSettings(sampling=SamplingParams(max_tokens=100))
+    async with running(chat(engine, tmp_path, settings=settings)) as pilot:
+        prompt = screen_of(pilot).prompt
+        prompt.focus()
+        pasted = "line\n" * 1000
+        pilot.app.post_message(Paste(pasted))
+        await until(pilot, lambda: prompt.has_text)
+        await pilot.press("space", *"why", "question_mark")
+        shown = prompt.draft
+        assert shown.text == "[Pasted text #1, 1,000 lines] why?"
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LedgerScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: prompt.has_text)
+        assert prompt.draft == shown
+        assert prompt.text == pasted + " why?"
 
 
 @on_loop

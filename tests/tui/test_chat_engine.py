@@ -123,6 +123,26 @@ async def test_a_question_comes_back_when_the_model_cannot_be_loaded(tmp_path: P
 
 
 @on_loop
+async def test_after_a_change_that_failed_the_model_before_is_the_wanted_one(
+    tmp_path: Path,
+) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "/model other")
+        engine.statuses.put_nowait(replace(FETCHING, model="other"))
+        await until(pilot, lambda: screen_of(pilot).opening.loading)
+        engine.statuses.put_nowait(
+            replace(STATUS, failure=BROKEN, notice="other was not loaded. scripted is back.")
+        )
+        await until(pilot, lambda: screen_of(pilot).asking.ready)
+        assert said(pilot)[-1] == ("information", "other was not loaded. scripted is back.")
+        engine.statuses.put_nowait(replace(STATUS, state="asleep"))
+        await until(pilot, lambda: not screen_of(pilot).asking.ready)
+        await send(pilot, "wake up")
+        await until(pilot, lambda: engine.models == ["other", "scripted"])
+
+
+@on_loop
 async def test_without_a_model_the_catalogue_is_offered_and_nothing_fetched_unasked(
     tmp_path: Path,
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.answers import DOCUMENT, Kept, Stage, mixed_thread, on_stage, settle, thread
+from tui.message_actions import MessageActions
 from tui.message_view import MessageView
 
 
@@ -88,6 +89,22 @@ def test_enter_offers_every_action_and_every_block() -> None:
         await pilot.press("escape")
         await settle(stage, pilot)
         assert len(stage.acted) == 7
+
+    on_stage(play)
+
+
+def test_enter_on_a_notice_opens_nothing() -> None:
+    async def play(stage: Stage, pilot: Pilot[None]) -> None:
+        await stage.transcript.show_thread([Kept(id=7, role="assistant", content=DOCUMENT)])
+        stage.transcript.add_notice("something was done")
+        await settle(stage, pilot)
+        stage.transcript.focus()
+        await pilot.press("up", "enter")
+        await settle(stage, pilot)
+        assert not isinstance(stage.screen, MessageActions)
+        await pilot.press("c")
+        await settle(stage, pilot)
+        assert told(stage) == [("copy", None, None)]
 
     on_stage(play)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 
-from engine.protocol import Event, Failed, LoadProgress, Paused, Queued, Resumed, Started
+from engine.protocol import (
+    Event,
+    Failed,
+    LoadProgress,
+    Paused,
+    Queued,
+    Resumed,
+    Route,
+    RouteChoice,
+    Started,
+    Steering,
+)
 from tests.fakes import answer_script, round_of
 from tests.tui.meter_streams import (
     engine_of,
@@ -22,7 +34,7 @@ from tests.tui.meter_streams import (
 )
 from tui import gauges
 from tui.meter import LINES, Meter, meter_lines
-from tui.meter_state import MeterState, begin, leave, observe
+from tui.meter_state import MeterState, begin, leave, observe, with_steering
 from tui.mode_word import mode_word
 
 LOADING = engine_of(
@@ -88,6 +100,41 @@ def test_a_forced_route_says_so() -> None:
     assert mode_word(state).text == "speculating: copy, k is pinned"
 
 
+@pytest.mark.parametrize(
+    ("route", "k", "said"),
+    [
+        ("copy", 3, "copy ⏐ k 3 pinned"),
+        ("low_precision", None, "low_precision pinned"),
+        ("auto", 8, "k 8 pinned"),
+        ("auto", None, ""),
+    ],
+)
+def test_what_is_pinned_is_said_as_long_as_it_is(
+    route: RouteChoice, k: int | None, said: str
+) -> None:
+    steering = Steering(route=route, k=k)
+    for state in (engine_of(), begin(engine_of()), speculating(), leave(speculating()), LOADING):
+        pinned = with_steering(state, steering)
+        for width, lines in ((118, LINES), (78, LINES), (58, 1), (40, 1)):
+            shown = text_of(pinned, width, lines)
+            assert said in shown
+            assert ("pinned" in shown) == bool(said)
+        assert begin(pinned).steering == steering
+
+
+def test_a_pinned_route_is_told_once() -> None:
+    reason = "k 3 on copy, pinned by the user"
+    state = folded([round_of(drafted=3, accepted=1, reason=reason)])
+    assert mode_word(with_steering(state, Steering(route="copy", k=3))).text == (
+        "speculating · copy ⏐ k 3 pinned"
+    )
+
+
+def test_every_route_has_a_glyph_of_its_own() -> None:
+    glyphs = [gauges.route_glyph(route) for route in get_args(Route)]
+    assert "".join(glyphs) == "·CRLHQ"
+
+
 def test_a_foreign_reason_obeys_nothing_and_keeps_to_its_line() -> None:
     state = folded([round_of(drafted=0, accepted=0, reason="[b]x[/b]\n\x1b[2Jy")])
     assert mode_word(state).text == "plain: [b]x[/b] ␛[2Jy"
@@ -151,18 +198,21 @@ def test_one_line_keeps_reason_and_speed() -> None:
     cut=st.integers(0, 99),
     width=st.integers(40, 160),
     known=st.booleans(),
+    pinned=st.sampled_from([Steering(), Steering(route="low_precision", k=32), Steering(k=8)]),
 )
 def test_every_line_fits_and_says_the_word(
-    stream: list[Event], cut: int, width: int, known: bool
+    stream: list[Event], cut: int, width: int, known: bool, pinned: Steering
 ) -> None:
-    state = folded(stream[:cut], begin(engine_of() if known else MeterState()))
+    engine = with_steering(engine_of() if known else MeterState(), pinned)
+    state = folded(stream[:cut], begin(engine))
     for lines in (1, LINES):
         if lines == LINES and width < 58:
             continue
         shown = meter_lines(state, width, lines)
         assert len(shown) == lines
         assert all(line.cell_length <= width for line in shown)
-        assert shown[0].plain.startswith(mode_word(state).word)
+        mode = mode_word(state)
+        assert shown[0].plain.startswith((mode.word, *([mode.pin] if mode.pin else [])))
         if state.rounds and state.phase in ("decoding", "over"):
             speed = gauges.speed(state.answer.tokens_per_s)
             assert any(speed in line.plain for line in shown)

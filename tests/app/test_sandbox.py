@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.measure.sandbox import Limits, run_program
+from app.sandbox import Limits, run_program
 
 SHORT = Limits(wall_s=1.0)
 

@@ -109,7 +109,8 @@ def _inside(limits: Limits) -> None:
         _become_nobody()
         _bound(limits)
     except OSError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
         os._exit(_NO_SANDBOX)
     exec(compile(source, "program.py", "exec", dont_inherit=True), {"__name__": "__main__"})
     os._exit(_PASSED)

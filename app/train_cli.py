@@ -1,0 +1,192 @@
+"""The command `train-head`: makes the file that the exit_head route drafts with.
+
+Brings a model into this process, hands it to `engine.train.course`, and tells on stderr how it
+goes; the result is one line on stdout. Invariant: stopped with Ctrl-C it ends in a sentence, and
+the same command goes on from what was kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from app import logs, model_store
+from app.options import ModelOptions, given, with_groups
+from app.paths import user_paths
+from app.progress import shown_on
+from app.settings import user_settings
+from engine.protocol import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.settings import ModelSettings
+    from engine.loading import Loaded
+    from engine.train.course import Course, Shown
+    from engine.train.order import Order
+
+MINUTES, QUICK_MINUTES = 20.0, 3.0
+CONTEXT_TOKENS = 1024
+"""Questions and their answers are shorter than this."""
+_LINE_S = 10.0
+"""A stage that goes on gets a new line this often where there is no terminal."""
+
+
+@with_groups
+def train_command(
+    *,
+    model: ModelOptions,
+    repo: Annotated[
+        Path | None,
+        typer.Option(
+            "--repo",
+            metavar="DIR",
+            help="Cut fills and edits from this folder's code; the current one if it has any.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="MIN",
+            min=0.05,
+            max=24 * 60,
+            help=f"How long it may take; {MINUTES:g} if left out, {QUICK_MINUTES:g} with --quick.",
+        ),
+    ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option(
+            "--first",
+            metavar="F",
+            help="Layers that drafts run before the jump; tried if left out.",
+        ),
+    ] = None,
+    jump: Annotated[
+        int | None,
+        typer.Option("--jump", metavar="J", help="Layer to jump to; tried out if left out."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only fit the jump, without training it further.")
+    ] = False,
+) -> None:
+    """Fit a draft to this model: a shortcut from its first layers to its last ones.
+
+    The model answers built-in questions and fills over your code; the shortcut learns from that.
+    The model itself is not changed, and neither is any text. Ctrl-C keeps what there is.
+    """
+    logs.configure(verbose=model.verbose)
+    settings = user_settings({"model": given(model)}).model
+    folder = _project(repo)
+    from engine.train.candidates import described
+    from engine.train.order import Order
+
+    asked = Order(
+        minutes=minutes or (QUICK_MINUTES if quick else MINUTES),
+        first=first,
+        jump=jump,
+        quick=quick,
+        project=folder,
+    )
+    loaded = _loaded(settings)
+    try:
+        with _shown(sys.stderr) as shown:
+            course = _course(loaded, asked, shown)
+            made = course.run()
+    except KeyboardInterrupt as interrupt:
+        typer.echo("stopped; what there is was kept, the same command goes on", err=True)
+        raise typer.Exit(130) from interrupt
+    typer.echo(f"{described(made)}\n{course.head_file}")
+
+
+def _project(repo: Path | None) -> Path | None:
+    """The folder to cut prompts from. Raises `RequestError` where the one asked for has no code."""
+    from engine.train.project_text import looks_like_project
+
+    if repo is None:
+        here = Path.cwd()
+        return here if (here / ".git").exists() and looks_like_project(here) else None
+    if not repo.is_dir() or not looks_like_project(repo):
+        what = "no code in it" if repo.is_dir() else "no such folder"
+        raise RequestError(
+            "bad_setting",
+            f"--repo is '{repo}', and there is {what}",
+            "Name the folder of a project.",
+        )
+    return repo
+
+
+def _loaded(settings: ModelSettings) -> Loaded:
+    """The model, with just the context that questions and answers take."""
+    from msgspec.structs import replace
+
+    from app.offline import SPINS
+
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    paths = user_paths()
+    wanted = settings.load()
+    if wanted.context_tokens is None:
+        wanted = replace(wanted, context_tokens=CONTEXT_TOKENS)
+    with shown_on(sys.stderr) as progress:
+        source = model_store.resolve(settings.model, paths, progress)
+        progress("starting", 0, 0)
+        from engine.loading import load
+
+        return load(source.path, wanted, paths.converted_dir(), progress)
+
+
+def _course(loaded: Loaded, asked: Order, shown: Shown) -> Course:
+    from engine.draft.head_file import file_in
+    from engine.train.course import Course
+
+    paths = user_paths()
+    head_file = file_in(paths.heads_dir(), loaded.weights_digest)
+    folder = paths.cache_dir() / "training" / head_file.stem
+    return Course(loaded, asked, folder=folder, head_file=head_file, shown=shown)
+
+
+@contextmanager
+def _shown(err: TextIO) -> Iterator[Shown]:
+    """Where the course goes: a bar that goes away on a terminal, lines elsewhere; results stay."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from engine.train.course import Shown
+
+    if not err.isatty():
+        yield _lines_on(err)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(file=err, highlight=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def stage(name: str, share: float, note: str) -> None:
+            bar.update(task, description=f"{name} {note}".rstrip(), completed=min(1.0, share))
+
+        yield Shown(stage=stage, result=console.print)
+
+
+def _lines_on(err: TextIO) -> Shown:
+    from engine.train.course import Shown
+
+    last = ("", 0.0)
+
+    def line(text: str) -> None:
+        err.write(f"{text}\n")
+        err.flush()
+
+    def stage(name: str, share: float, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if name != last[0] or now - last[1] >= _LINE_S:
+            last = name, now
+            line(f"{share:4.0%}  {name}  {note}".rstrip())
+
+    return Shown(stage=stage, result=lambda text: line(f"      {text}"))

@@ -1,0 +1,186 @@
+"""A trained exit head: what it is in memory, and the file that keeps it.
+
+One safetensors file belongs to the weights of one model, named by their digest:
+
+    jump.weight (D, 2D), jump.bias (D,)   the state before layer `jump` from that after layer
+                                          `first` and the previous token's state before `jump`
+    net.up (W, 2D), net.down (D, W)       optional: + down · silu(up · x)
+    metadata                              `HeadAbout`, every value as a string, and the format
+
+The user's own file is taken before one that ships with the package. It knows nothing of how a head
+is trained or run. Invariant: a head that loads fits the model it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+from msgspec import Struct
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.config import Quant
+from engine.families import Architecture
+from engine.protocol import ModelError
+from engine.quant import TILE_ROWS, Linear, pack, unpack
+from engine.tensor_file import TensorWriter, read_all, read_metadata
+
+FORMAT = "1"
+SHIPPED = Path(__file__).parent.parent / "heads"
+_NAME_DIGITS = 12
+_HEADER_BYTES = 8192
+_AGAIN = "Make it again: sspec-assist train-head."
+
+
+class HeadAbout(Struct, frozen=True, kw_only=True):
+    """What stands in the file beside the tensors."""
+
+    model_digest: str
+    """`weights_digest` of the model it was trained on."""
+    first: int
+    """Layers a draft runs before the jump."""
+    jump: int
+    """The layer the jump leads to; a draft runs it and all after it."""
+    vocab: int
+    """Drafts score so many of the first token ids: a multiple of 32, or all of them."""
+    agreement: tuple[float, ...]
+    """Held-out share of drafted tokens that greedy decoding keeps when it kept those before, by
+    position."""
+    made_with: dict[str, int | float | str]
+    """How it was trained, for a person."""
+    stop_below: float | None = None
+    """Drafting stops when the draft's own probability of all its tokens so far is below this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A jump over the layers `about.first` … `about.jump` − 1."""
+
+    about: HeadAbout
+    direct: Linear  # (D, 2D)
+    up: Linear | None  # (W, 2D)
+    down: Linear | None  # (D, W)
+
+    def __call__(
+        self,
+        here: Tensor,  # (T, D), states after the first layers
+        before: Tensor,  # (T, D), states before layer `jump` of the tokens before these
+    ) -> Tensor:  # (T, D)
+        """The states before layer `jump`."""
+        x = torch.cat((here, before), dim=-1)
+        landed = self.direct(x)
+        if self.up is None or self.down is None:
+            return landed
+        return landed + self.down(F.silu(self.up(x)))
+
+
+def head_of(about: HeadAbout, tensors: Mapping[str, Tensor], quant: Quant = "int8") -> Head:
+    """The head that these tensors (names as in the file, one device) stand for. Drafts need no
+    particular rounding, so the matrices are packed small: a bf16 jump takes as long as a layer."""
+    at = tensors["jump.weight"].device.type
+
+    def packed(name: str, bias: Tensor | None = None) -> Linear:
+        return unpack(pack(tensors[name], quant, at), bias)
+
+    deep = "net.up" in tensors
+    return Head(
+        about=about,
+        direct=packed("jump.weight", tensors["jump.bias"]),
+        up=packed("net.up") if deep else None,
+        down=packed("net.down") if deep else None,
+    )
+
+
+def head_for(digest: str, user_folder: Path | None, *, shipped: Path = SHIPPED) -> Path | None:
+    """The file of the head for the weights of this digest: the user's, else the package's."""
+    folders = [shipped] if user_folder is None else [user_folder, shipped]
+    files = (file_in(folder, digest) for folder in folders)
+    return next((file for file in files if file.is_file()), None)
+
+
+def file_in(folder: Path, digest: str) -> Path:
+    """Where a folder keeps the head for the weights of this digest."""
+    return folder / f"{digest[:_NAME_DIGITS]}.safetensors"
+
+
+def save_head(path: Path, about: HeadAbout, tensors: Mapping[str, Tensor]) -> None:
+    """Write a head (tensors of any device, kept as bf16); the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    told = {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in msgspec.to_builtins(about).items()
+    }
+    metadata = told | {"format": FORMAT}
+    with TensorWriter(partial, header_room=_HEADER_BYTES, metadata=metadata) as writer:
+        for name, tensor in tensors.items():
+            writer.add(name, tensor.detach().to("cpu", torch.bfloat16))
+    partial.replace(path)
+
+
+def read_about(path: Path) -> HeadAbout:
+    """What a file says of itself. Raises `ModelError`."""
+    told = read_metadata(path)
+    written = told.pop("format", None)
+    if written != FORMAT:
+        raise ModelError(
+            "head_format",
+            f"the exit head '{path}' has the format {written or 'unknown'}, this version reads "
+            f"{FORMAT}",
+            _AGAIN,
+        )
+    try:
+        values = {
+            name: value if name == "model_digest" else msgspec.json.decode(value)
+            for name, value in told.items()
+        }
+        return msgspec.convert(values, HeadAbout)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)) from error
+
+
+def load_head(path: Path, digest: str, arch: Architecture, device: str = "cpu") -> Head:
+    """Read and pack the head for the weights of this digest. Raises `ModelError` for a file that
+    is damaged, of another format, of another model or of another shape."""
+    try:
+        about = read_about(path)
+        if about.model_digest != digest:
+            raise ModelError(
+                "head_other_model",
+                f"the exit head '{path}' belongs to the weights {about.model_digest[:12]}…, "
+                f"these are {digest[:12]}…",
+                _AGAIN,
+            )
+        tensors = read_all(path, lambda *_: None)
+    except ModelError as error:
+        raise error if error.code != "damaged_weights" else _damaged(path, error.message) from error
+    wrong = _misfit(about, tensors, arch)
+    if wrong:
+        raise ModelError("head_shape", f"the exit head '{path}' does not fit: {wrong}", _AGAIN)
+    return head_of(about, {name: tensor.to(device) for name, tensor in tensors.items()})
+
+
+def _misfit(about: HeadAbout, tensors: Mapping[str, Tensor], arch: Architecture) -> str:
+    """What does not fit this architecture, as a clause; empty when all does."""
+    if not 1 <= about.first <= about.jump < arch.layers:
+        return f"it jumps from layer {about.first} to {about.jump} of {arch.layers}"
+    if not 0 < about.vocab <= arch.vocab or (about.vocab % TILE_ROWS and about.vocab < arch.vocab):
+        return f"it scores {about.vocab} of {arch.vocab} token ids"
+    wide = arch.hidden
+    shapes: dict[str, tuple[int, ...]] = {"jump.weight": (wide, 2 * wide), "jump.bias": (wide,)}
+    if "net.up" in tensors:
+        inner = tensors["net.up"].shape[0]
+        shapes |= {"net.up": (inner, 2 * wide), "net.down": (wide, inner)}
+    for name, shape in shapes.items():
+        found = tuple(tensors[name].shape) if name in tensors else "missing"
+        if found != shape:
+            return f"{name} is {found}, not {shape}"
+    return ""
+
+
+def _damaged(path: Path, what: str) -> ModelError:
+    return ModelError("head_damaged", f"the exit head '{path}' can't be read: {what}", _AGAIN)

@@ -1,0 +1,94 @@
+/* What the files of the pass (gemm.c, elementwise.c, team.c, pass.c) give each other.
+ *
+ * bf16 is uint16_t. Widths are multiples of 64, head widths of 32. Every function of a row gives it
+ * the same bits in any company: nothing here sums over rows or depends on their number.
+ */
+#ifndef ENGINE_PASS_H
+#define ENGINE_PASS_H
+
+#include "native.h"
+
+#include <immintrin.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define TILE_OUTPUTS 32
+#define BLOCK_INPUTS 64 /* weights, and numbers of a row, that share one scale */
+#define BAND 64         /* rows whose results for a tile are held at once */
+#define INLINE static inline __attribute__((always_inline))
+
+/* NF4 in tiles of 32 outputs (quant.py); absmax is (wide / 64, stride), bias may be NULL. */
+struct matrix {
+    const uint8_t *tiles;
+    const uint16_t *absmax;
+    const uint16_t *bias;
+    int64_t wide, height, absmax_stride;
+};
+
+/* Rows as 8-bit codes: x = code * scale, a scale for every 64 of them. `shift` takes back what the
+ * unsigned weights add to each block's sum. */
+struct coded_rows {
+    int8_t *codes;  /* (T, wide) */
+    float *scales;  /* (T, wide / 64) */
+    int32_t *shift; /* (T, wide / 64) */
+};
+
+INLINE int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+INLINE int64_t tiles_of(const struct matrix *m)
+{
+    return (m->height + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
+}
+
+int64_t coded_bytes(int64_t rows, int64_t wide);
+struct coded_rows coded_at(char *memory, int64_t rows, int64_t wide);
+void encode_block(const uint16_t *x, const struct coded_rows *to, int64_t block);
+void encode_row(const uint16_t *x, int64_t row, int64_t wide, const struct coded_rows *to);
+
+/* out[r * stride + 0 ... 31] = x W^T + b in bf16, of the tile's outputs that exist; `out` stands at
+ * the first of them. Any number of rows, from `first_row` of `x` on. */
+void put_tile(const struct matrix *m, const struct coded_rows *x, int64_t first_row, int64_t rows,
+              int64_t tile, uint16_t *out, int64_t stride);
+/* The same, rounded, then added: out + alpha * result. The height is a multiple of 32. */
+void add_tile(const struct matrix *m, const struct coded_rows *x, int64_t rows, int64_t tile,
+              uint16_t *out, int64_t stride, float alpha);
+
+enum activation { SILU = 0, GELU_TANH = 1 };
+
+void norm_row(const uint16_t *x, const uint16_t *weight, int64_t wide, float eps, uint16_t *out);
+void rotate_head(const uint16_t *x, const uint16_t *cos, const uint16_t *sin, int E, uint16_t *out);
+void activate(const uint16_t *gate, const uint16_t *up, int64_t count, enum activation kind,
+              uint16_t *out);
+void add_scaled(uint16_t *to, const uint16_t *x, int64_t count, float alpha);
+
+/* A team of threads; all of its members run `work` with the same `job`. */
+struct member {
+    int thread, threads;
+};
+typedef void team_work(void *job, const struct member *member);
+void run_team(team_work *work, void *job, int threads);
+void wait_for_all(void);
+
+/* Tickets of one stage: whoever is free takes the next few items. */
+struct tickets {
+    atomic_long next;
+    char unshared[56];
+};
+/* Long enough runs of memory to be fetched well, short enough that all threads end together. */
+INLINE int64_t chunk_of(int64_t items, int threads)
+{
+    int64_t chunk = items / (threads * 12);
+    return chunk < 1 ? 1 : chunk > 8 ? 8 : chunk;
+}
+INLINE int64_t take(struct tickets *t, int64_t chunk) { return atomic_fetch_add(&t->next, chunk); }
+
+INLINE __m512 wide_of(__m256i bits)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+INLINE __m512 load_bf16(const uint16_t *p) { return wide_of(_mm256_loadu_si256((const void *)p)); }
+INLINE void store_bf16(uint16_t *p, __m512 x)
+{
+    _mm256_storeu_si256((void *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+#endif

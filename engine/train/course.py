@@ -1,0 +1,262 @@
+"""The whole making of a head: answers, closed form, training, and a file after each that is better.
+
+The budget decides how far each stage goes: a first file stands after about two minutes, the last
+one when the time is up or held-out answers stop gaining. Stopped at any moment, the answers and the
+best file so far are kept, and the next run goes on from them.
+
+Invariant: a file is only ever replaced by one that is better on the same held-out answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.draft.head_file import HeadAbout, read_about, save_head
+from engine.loading import Loaded
+from engine.protocol import ModelError
+from engine.tensor_file import read_all
+from engine.train.answers import AnswerBook, Decoder
+from engine.train.candidates import (
+    Bench,
+    Candidate,
+    candidates,
+    described,
+    draft_vocabulary,
+    packed,
+)
+from engine.train.distil import Distiller, distil
+from engine.train.jump_net import JumpNet
+from engine.train.material import Material
+from engine.train.moments import LinearJump, Moments
+from engine.train.order import Order, marks_for
+from engine.train.questions import questions_for
+from engine.train.samples import Marks
+from engine.train.step_costs import step_costs
+from engine.train.tail import Tail
+
+logger = logging.getLogger(__name__)
+
+FIRST_FILE = 0.1
+ANSWERED = 0.5
+"""Shares of the time after which the first closed form is made, and the answers end."""
+QUICK_ANSWERED = 0.6
+REREAD = 0.25
+"""Share of the time for the states of answers from earlier runs."""
+LEAST_TOKENS = 400
+"""Answered tokens that are waited for whatever the budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Who is told how it goes."""
+
+    stage: Callable[[str, float, str], None]
+    """The stage in words, the share of the budget that is spent, a note."""
+    result: Callable[[str], None]
+    """A line about a jump that was judged."""
+
+
+class Course:
+    """One making of a head."""
+
+    def __init__(
+        self, loaded: Loaded, order: Order, *, folder: Path, head_file: Path, shown: Shown
+    ) -> None:
+        """`folder` keeps the answers. Raises `RequestError` for layers that the model lacks."""
+        self._loaded, self._order, self._shown = loaded, order, shown
+        self.head_file = head_file
+        self._digest = loaded.weights_digest
+        self._material = Material(AnswerBook(folder / "answers.jsonl"))
+        self._marks = marks_for(loaded.architecture.layers, order)
+        self._best: Candidate | None = None
+        self._began = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget."""
+        return (time.monotonic() - self._began) / (60.0 * self._order.minutes)
+
+    def run(self) -> Candidate:
+        """Make the head and leave it in its file; the one that is there now.
+
+        Raises `ModelError` when the model can't be asked anything.
+        """
+        model = self._loaded.model
+        reading = "reading earlier answers"
+        self._material.remember(
+            model,
+            self._marks,
+            go_on=lambda: self.spent < REREAD,
+            tell=lambda: self._shown.stage(reading, self.spent, self._size()),
+        )
+        questions = questions_for(
+            self._loaded.text, self._order.project, self._loaded.context_tokens
+        )
+        left = [question for question in questions if question.key not in self._material.known]
+        decoder = Decoder(model, self._marks, left)
+        try:
+            self._answer(decoder, QUICK_ANSWERED if self._order.quick else FIRST_FILE)
+            bench = self._new_bench()
+            found = self._fit(bench)
+            if not self._order.quick:
+                self._marks = self._marks_of(found)
+                self._answer(decoder, ANSWERED)
+        finally:
+            for answered, sample in decoder.rest():
+                self._material.add(answered, sample)
+        if not self._order.quick:
+            bench = Bench(tail=bench.tail, held_out=self._material.judges(), costs=bench.costs)
+            found = self._fit(bench)
+            self._train(bench, max(found, key=lambda one: self._promise(one, bench)))
+        assert self._best is not None, "a closed form was kept"
+        return self._best
+
+    def _marks_of(self, found: Sequence[Candidate]) -> Marks:
+        """Only what the best candidates need, and what is there already."""
+        kept = [*found, *([self._best] if self._best else [])]
+        return Marks(
+            firsts=tuple(sorted({one.first for one in kept})),
+            jumps=tuple(sorted({one.landing for one in kept})),
+            layers=self._marks.layers,
+        )
+
+    def _promise(self, one: Candidate, bench: Bench) -> float:
+        """The speed-up to expect of a path: what is there already is known, not hoped."""
+        best, hoped = self._best, one.hoped(bench.costs)
+        if best is None or (best.first, best.landing) != (one.first, one.landing):
+            return hoped
+        return max(hoped, best.prospect.speed_up)
+
+    def _answer(self, decoder: Decoder, until: float) -> None:
+        def go_on() -> bool:
+            answered = self._material.tokens + decoder.under_way
+            note = f"{answered:,} tokens"
+            self._shown.stage("the model answers questions", self.spent, note)
+            wanted = self.spent < until or self._material.tokens < LEAST_TOKENS
+            return wanted and not self._material.full
+
+        for answered, sample in decoder.answers(go_on):
+            self._material.add(answered, sample)
+
+    def _size(self) -> str:
+        return f"{self._material.tokens:,} tokens"
+
+    def _new_bench(self) -> Bench:
+        model, arch = self._loaded.model, self._loaded.architecture
+        self._shown.stage("measuring this machine", self.spent, "")
+        pretended = torch.zeros((arch.hidden, 2 * arch.hidden))
+        jump = packed({"jump.weight": pretended, "jump.bias": torch.zeros(arch.hidden)})
+        costs = step_costs(model, jump)
+        before = self._about_before()
+        answers = self._material.trained_on
+        vocab = before.vocab if before else draft_vocabulary(answers, arch.vocab, costs)
+        self._shown.stage("writing out the last layers", self.spent, f"{vocab:,} token ids")
+        tail = Tail(model, min(self._marks.jumps), vocab)
+        return Bench(tail=tail, held_out=self._material.judges(), costs=costs)
+
+    def _fit(self, bench: Bench) -> list[Candidate]:
+        """The best closed forms; the first of them is kept if it is better than what is there."""
+        moments = Moments(self._material.trained_on)
+        self._shown.stage("fitting all paths", self.spent, f"{moments.tokens:,} tokens")
+        if self._best is None:
+            self._best = self._kept_before(bench)
+        else:
+            again = self._best
+            self._best = bench.judged(again.first, again.landing, again.tensors)
+        best = self._best
+        wanted = (best.first, best.landing) if best else None
+        found = candidates(moments, bench, self._marks, wanted)
+        for one in found:
+            self._shown.result(described(one))
+        self._keep(found[0], bench)
+        return found
+
+    def _train(self, bench: Bench, start: Candidate) -> None:
+        """Distil one path; each check that finds it better than what is kept replaces the file."""
+        assert start.fitted is not None, "training starts from a closed form"
+        marks = Marks(firsts=(start.first,), jumps=(start.landing,), layers=self._marks.layers)
+        self._material.keep_only(marks)
+        net = self._net(start.fitted, start, bench)
+        distiller = Distiller(
+            bench.tail, net, self._material.trained_on, first=start.first, landing=start.landing
+        )
+        begun = self.spent
+        stage = "training through the last layers"
+        seen = start
+
+        def judge() -> float:
+            nonlocal seen
+            seen = bench.judged(start.first, start.landing, net.tensors())
+            self._keep(seen, bench)
+            return seen.prospect.speed_up
+
+        def tell(loss: float, _found: float) -> None:
+            self._shown.result(f"divergence {loss:.3f}; {described(seen)}")
+            self._shown.stage(stage, self.spent, "")
+
+        self._shown.stage(stage, self.spent, f"{len(self._material.trained_on)} answers")
+        distil(
+            distiller,
+            progress=lambda: (self.spent - begun) / max(1e-6, 1.0 - begun),
+            judge=judge,
+            tell=tell,
+        )
+
+    def _net(self, fitted: LinearJump, start: Candidate, bench: Bench) -> JumpNet:
+        """From the head of an earlier run where it has the same path, else from the closed form."""
+        best = self._best
+        path = (start.first, start.landing)
+        if best is not None and "net.up" in best.tensors and path == (best.first, best.landing):
+            return JumpNet.resumed(best.tensors, fitted, bench.tail.dtype)
+        return JumpNet(fitted, self._order.width, bench.tail.dtype)
+
+    def _keep(self, found: Candidate, bench: Bench) -> None:
+        """Write `found` if it is better than the best so far."""
+        if self._best is not None and found.prospect.speed_up <= self._best.prospect.speed_up:
+            return
+        self._best = found
+        threshold = found.prospect.stop_below
+        about = HeadAbout(
+            model_digest=self._digest,
+            first=found.first,
+            jump=found.landing,
+            vocab=bench.tail.vocab,
+            agreement=tuple(round(share, 4) for share in found.agreement),
+            made_with={
+                "tokens": self._material.tokens,
+                "minutes": round(self.spent * self._order.minutes, 1),
+                "speed_up": round(found.prospect.speed_up, 3),
+                "draft_cost": round(found.prospect.draft_cost, 3),
+            },
+            stop_below=threshold or None,
+        )
+        save_head(self.head_file, about, found.tensors)
+
+    def _about_before(self) -> HeadAbout | None:
+        """What the head of an earlier run says of itself, if it is one of these weights."""
+        if not self.head_file.is_file():
+            return None
+        try:
+            about = read_about(self.head_file)
+        except ModelError as error:
+            logger.warning("the head that is there is made anew: %s", error)
+            return None
+        return about if about.model_digest == self._digest else None
+
+    def _kept_before(self, bench: Bench) -> Candidate | None:
+        """The head of an earlier run, judged on today's answers; None where there is none or its
+        path is not among those that are tried."""
+        about = self._about_before()
+        if about is None or about.first not in self._marks.firsts:
+            return None
+        if about.jump not in self._marks.jumps:
+            return None
+        kept = bench.judged(about.first, about.jump, read_all(self.head_file, lambda *_: None))
+        self._shown.result(f"from an earlier run: {described(kept)}")
+        return kept

@@ -1,0 +1,49 @@
+"""Building: once, whole or not at all, and a reason in words where it can't be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.native.build import compilers_here, native_kernels
+
+
+def test_what_was_built_is_used_again(kernels_folder: Path, native: object) -> None:
+    compiled: list[str] = []
+    assert native_kernels(kernels_folder, lambda: compiled.append("now")).native is not None
+    assert not compiled
+
+
+def test_a_damaged_library_is_built_anew(
+    kernels_folder: Path, native: object, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    for whole in kernels_folder.glob("*.so"):
+        (folder / whole.name).write_bytes(whole.read_bytes()[:1000])
+    compiled: list[str] = []
+    built = native_kernels(folder, lambda: compiled.append("now"))
+    assert built.native is not None, built.reason
+    assert compiled == ["now"]
+    assert all(file.suffix == ".so" for file in folder.iterdir()), "nothing else is left behind"
+
+
+def test_without_a_compiler_the_reason_names_the_remedy(tmp_path: Path) -> None:
+    built = native_kernels(tmp_path / "kernels", compilers=list)
+    assert built.native is None
+    assert "pip install ziglang" in built.reason
+
+
+def test_the_next_compiler_is_tried_when_one_fails(tmp_path: Path) -> None:
+    broken, sound = ("false",), compilers_here()[0]
+    built = native_kernels(tmp_path / "kernels", compilers=lambda: [broken, sound])
+    assert built.native is not None, built.reason
+    built = native_kernels(tmp_path / "others", compilers=lambda: [broken])
+    assert built.reason == "the compiler failed: exit status 1"
+
+
+def test_a_folder_that_can_not_be_written_is_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    built = native_kernels(file / "kernels")
+    assert built.native is None
+    assert "can't be built" in built.reason
