@@ -81,22 +81,24 @@ def _time_cases(
     _check_peers(what)
     session = session_for(settings)
     with ExitStack() as stack:
-        if what.trace is not None:
-            from engine.trace import TraceFile
-
-            session.trace = TraceFile(what.trace)
-            stack.callback(session.trace.close)
-        peers = _peers(what, settings, session, stack)
         from app.bench_run import Bench, run_bench
-        from engine.bench import Plan, RouteArm
+        from engine.bench import BASE, Plan, RouteArm
+        from engine.trace import TraceFile
+
+        trace = None if what.trace is None else TraceFile(what.trace)
+        if trace is not None:
+            stack.callback(trace.close)
+        ours = [RouteArm(session, route, None if route == BASE else trace) for route in routes]
+        peers = _peers(what, settings, session, stack)
 
         plan = Plan(repeats=what.repeats, sampling=settings.sampling, max_tokens=max_tokens)
         bench = Bench(
             session=session,
-            arms=[*(RouteArm(session, route) for route in routes), *peers],
+            arms=[*ours, *peers],
             peers=tuple(peer.name for peer in peers),
             cases=chosen,
             plan=plan,
+            floor=what.floor,
             unchosen=0 if most is None else len(chosen_cases((), ())) - len(chosen),
         )
         run_bench(bench, sys.stdout, sys.stderr, as_json=as_json)

@@ -15,6 +15,7 @@ import msgspec
 from app.bench_table import (
     HEADER,
     coverage_line,
+    floor_line,
     kind_lines,
     left_out_line,
     result_line,
@@ -23,11 +24,12 @@ from app.bench_table import (
 from app.measure import say, subject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from engine.bench import Arm, Plan, Told
     from engine.bench_results import ArmResult, KindResult, Runs
     from engine.cases import Case
+    from engine.floor import Floor
     from engine.session import Session
 
 DRAWN = (
@@ -48,7 +50,9 @@ class Bench:
     cases: Sequence[Case]
     plan: Plan
     unchosen: int
-    """Cases of the chosen kinds that were not chosen."""
+    """Cases that were not chosen."""
+    floor: bool = False
+    """Whether the memory's speed is measured too, before the cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class _Found:
     left_out: list[Any]
     kinds: list[KindResult]
     against_peers: list[list[KindResult]]
+    floor: Floor | None
 
 
 def run_bench(what: Bench, out: TextIO, err: TextIO, *, as_json: bool) -> None:
@@ -66,15 +71,20 @@ def run_bench(what: Bench, out: TextIO, err: TextIO, *, as_json: bool) -> None:
         say(out, msgspec.json.format(msgspec.json.encode(_record(what, found))).decode())
         return
     say(out, subject(what.session))
-    say(out, HEADER)
     found = _run(what, lambda line: say(out, line), err)
     for line in _closing(what, found):
         say(out, line)
 
 
-def _run(what: Bench, tell: Any, err: TextIO) -> _Found:
+def _run(what: Bench, tell: Callable[[str], None], err: TextIO) -> _Found:
     from engine.bench import CaseTime, bench
     from engine.cases import LeftOut
+    from engine.floor import floor_of
+
+    floor = floor_of(what.session) if what.floor else None
+    if floor is not None:
+        tell(floor_line(floor))
+    tell(HEADER)
 
     results: list[ArmResult] = []
     left_out: list[LeftOut] = []
@@ -91,18 +101,20 @@ def _run(what: Bench, tell: Any, err: TextIO) -> _Found:
 
     runs = bench(what.arms, what.cases, what.plan, report)
     kinds, against = _sums(what, runs)
-    return _Found(results=results, left_out=left_out, kinds=kinds, against_peers=against)
+    return _Found(
+        results=results, left_out=left_out, kinds=kinds, against_peers=against, floor=floor
+    )
 
 
 def _sums(
     what: Bench, runs: dict[str, tuple[Case, Runs]]
 ) -> tuple[list[KindResult], list[list[KindResult]]]:
-    """Every arm against plain; plain and auto against each peer."""
+    """Every arm of ours against plain; plain and auto against each peer."""
     from engine.bench_results import kind_results
 
     base, *others = [arm.name for arm in what.arms]
-    kinds = [result for arm in others for result in kind_results(runs, arm, base)]
     ours = [name for name in others if name not in what.peers]
+    kinds = [result for arm in ours for result in kind_results(runs, arm, base)]
     best = ["auto"] if "auto" in ours else ours[:1]
     against = [kind_results(runs, arm, peer) for peer in what.peers for arm in (base, *best)]
     return kinds, [results for results in against if results]
@@ -130,6 +142,7 @@ def _record(what: Bench, found: _Found) -> dict[str, Any]:
         "device": loaded.device,
         "repeats": what.plan.repeats,
         "sampling": what.plan.sampling,
+        "floor": found.floor,
         "cases": [case.name for case in what.cases],
         "cases_not_chosen": what.unchosen,
         "results": found.results,

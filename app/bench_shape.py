@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from app.measure import say
+from app.paths import user_paths
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ def run_shape(name: str, settings: LoadSettings, out: TextIO, *, as_json: bool) 
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise RequestError("no_cuda", "torch sees no CUDA device", "Use --device cpu.")
+    decided = msgspec.structs.replace(settings, device=device)
     report = measure_shape(
-        name, sizes, settings.quant, device, lambda stage: say(sys.stderr, f"{name}: {stage}")
+        name,
+        sizes,
+        decided,
+        user_paths().kernels_dir(),
+        lambda stage: say(sys.stderr, f"{name}: {stage}"),
     )
     if as_json:
         say(out, msgspec.json.format(msgspec.json.encode(report)).decode())

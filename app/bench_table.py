@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from engine.bench import CaseTime
     from engine.bench_results import ArmResult, KindResult
     from engine.cases import LeftOut
+    from engine.floor import Floor
     from engine.intervals import Interval
 
 HEADER = (
@@ -63,6 +64,16 @@ def coverage_line(interval: Interval, repeats: int) -> str:
     return (
         f"Intervals hold the true median with {100 * interval.coverage:.1f} % "
         f"({what} of {repeats} runs); ratios are formed within a repeat."
+    )
+
+
+def floor_line(floor: Floor) -> str:
+    """What the memory allows, and how much of that plain decoding reaches."""
+    return (
+        f"memory reads {floor.read_gb_s:.1f} GB/s and copies {floor.copy_gb_s:.1f}; a token at "
+        f"{floor.context_tokens} of context moves {floor.bytes_per_token / 1e9:.3f} GB, "
+        f"at least {floor.floor_ms:.1f} ms; plain decoding takes {floor.plain_ms:.1f} ms: "
+        f"{100 * floor.reached:.0f} % of the possible speed"
     )
 
 

@@ -19,6 +19,7 @@ from app import ask as asking
 from app import complete as filling
 from app import logs, measure
 from app.bench_cli import bench_command
+from app.calibrate_cli import calibrate_command
 from app.completion import VARIABLE, completion_command, get_ready
 from app.config_cli import config
 from app.doctor_cli import doctor_command
@@ -38,8 +39,8 @@ from app.options import (
     given,
     with_groups,
 )
-from app.sentence_group import SentenceGroup
 from app.paths import user_paths
+from app.sentence_group import SentenceGroup
 from app.settings import Settings, user_settings
 from app.stats_cli import stats_command
 from app.train_cli import train_command
@@ -239,6 +240,9 @@ cli.command("bench", epilog=_EPILOG, short_help="Time drafting against plain dec
 )
 cli.command("doctor", epilog=_EPILOG, short_help="Examine machine, model and memory.")(
     doctor_command
+)
+cli.command("calibrate", epilog=_EPILOG, short_help="Measure which drafting pays for you.")(
+    calibrate_command
 )
 cli.command("train-head", epilog=_EPILOG, short_help="Fit a faster draft to this model.")(
     train_command

@@ -1,42 +1,44 @@
 """`complete`: fill in the middle at one point of a file, and print only the insertion.
 
-Three pure parts, none of which knows the engine: locating the hole, deciding where an insertion
-ends, and trimming what the text around the cursor already says. The editor's `lsp/shape.py` shapes
-its suggestions by rules of its own, which need a document. Invariant: prefix + insertion + suffix
-is the new file, so the insertion never repeats what the suffix begins with.
+It locates the hole and makes the request; where the insertion ends, and what of it the text around
+the cursor already says, is decided by the editor's own rules, in `lsp`. Invariant: prefix +
+insertion + suffix is the new file, so the insertion never repeats what the suffix begins with.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.inputs import read_text
-from app.stream import read_events
+from app.stream import error_of
 from engine.protocol import (
     Engine,
-    Event,
     FillPrompt,
-    Finished,
     GenerateRequest,
     RequestError,
     RouteChoice,
     SamplingParams,
-    TextDelta,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from lsp.document import Snapshot
+    from lsp.fill_run import FillRun
+    from lsp.recent import Fill
 
 DEFAULT_MAX_TOKENS = 128
 MAX_PREFIX_CHARS = 8000
 MAX_SUFFIX_CHARS = 2000
 """Text farther from the cursor is left out: it would cost prefill time and seldom decides."""
 
-_CLOSERS = {")": "(", "]": "[", "}": "{"}
+_PYTHON = re.compile(r"^\s*(?:async def|def|class|elif|except|with)\b.*:\s*$", re.MULTILINE)
 
 
 class Hole(Struct, frozen=True, kw_only=True):
@@ -123,135 +125,58 @@ def build_request(
 
 def complete(engine: Engine, request: GenerateRequest, hole: Hole) -> str:
     """The insertion for `hole`, in the file's own line ends. Raises an `EngineError` on failure."""
-    text = ""
+    from lsp.fill_run import Ask, FillRun
+    from lsp.placing import begun_word
+    from lsp.settings import EditorSettings
+    from lsp.shape import shape_for
 
-    def collect(event: Event) -> bool:
-        nonlocal text
-        if isinstance(event, TextDelta):
-            text += event.text
-        # A line that max_tokens cut in two is no sensible end; the line before it is.
-        if isinstance(event, Finished) and event.reason in ("length", "context"):
-            text = text.rpartition("\n")[0] or text
-        # What comes after the end is not worth decoding.
-        return end_of(beyond_indentation(text, hole), hole) is None
-
-    asyncio.run(read_events(engine, request, collect))
-    shaped = shape(beyond_indentation(text, hole), hole)
-    return shaped.replace("\n", "\r\n") if hole.crlf else shaped
-
-
-def shape(text: str, hole: Hole) -> str:
-    """The part of the model's `text` to insert: cut at its end, less what the suffix repeats."""
-    end = end_of(text if text.endswith("\n") else text + "\n", hole)
-    kept = text if end is None else text[:end]
-    if not _single_line(hole):
-        kept = kept.rstrip()
-    return kept[: len(kept) - overlap(kept, hole.suffix)]
-
-
-def beyond_indentation(text: str, hole: Hole) -> str:
-    """`text` without the indentation of the cursor's line, where the model wrote that once more.
-
-    A cursor that stands farther left than code here would keeps it: there it is the missing part.
-    """
-    above, _, line = hole.prefix.rpartition("\n")
-    if line.strip() or not text.startswith(line):
-        return text
-    previous = next((one for one in reversed(above.split("\n")) if one.strip()), "").rstrip()
-    opens = previous.endswith((":", *_CLOSERS.values()))
-    missing = _indentation(line) < _indentation(previous) + opens
-    return text if missing else text.removeprefix(line)
+    assert isinstance(request.prompt, FillPrompt)
+    snapshot, longest = _snapshot(hole), request.sampling.max_tokens
+    shape = shape_for(snapshot, EditorSettings(max_tokens=longest), explicit=True)
+    ask = Ask(
+        id=request.id,
+        snapshot=snapshot,
+        shape=replace(shape, max_tokens=longest),
+        prompt=request.prompt,
+        begun=begun_word(snapshot),
+        sampling=request.sampling,
+        route=request.route,
+        k=request.k,
+        client=request.client,
+    )
+    run = FillRun(engine, ask, time.monotonic)
+    fill = asyncio.run(run.run())
+    if run.failed is not None:
+        raise error_of(run.failed)
+    if run.was_cut and "\n" not in run.raw:
+        # An editor shows no half word; here it was asked for, and is all there is.
+        fill = _uncut(run)
+    inserted = "" if fill is None else as_insertion(fill, hole.suffix)
+    return inserted.replace("\n", "\r\n") if hole.crlf else inserted
 
 
-def end_of(text: str, hole: Hole) -> int | None:
-    """Where the insertion ends in `text`, as an index; None while that can't be told yet.
-
-    Only whole lines are judged, so the answer never changes when more text arrives.
-    """
-    if _single_line(hole):
-        found = text.find("\n")
-        return None if found < 0 else found
-    block = _Block(hole)
-    start = 0
-    while (newline := text.find("\n", start)) >= 0:
-        verdict = block.judge(text[start:newline], first=start == 0)
-        if verdict == "ends before":
-            return start
-        if verdict == "ends after":
-            return newline
-        start = newline + 1
-    return None
+def as_insertion(fill: Fill, suffix: str) -> str:
+    """The part of a fill that can be inserted, where an editor would also replace what follows."""
+    covered = suffix[: fill.covers]
+    if fill.text.endswith(covered):
+        return fill.text[: len(fill.text) - len(covered)]
+    return fill.text.partition(covered[:1])[0]
 
 
-class _Block:
-    """The block of code being filled, as far as its lines were seen."""
+def _uncut(run: FillRun) -> Fill | None:
+    from lsp.fill_run import fitted
+    from lsp.shape import Trimmer
 
-    def __init__(self, hole: Hole) -> None:
-        self._cursor_line = hole.prefix.rpartition("\n")[2]
-        self._opens = bool(self._cursor_line.strip())
-        self._base = self._depth = _indentation(self._cursor_line)
-        following = (later for later in hole.suffix.split("\n")[1:] if later.strip())
-        self._next_line = next(following, "").rstrip()
-        self._deeper_seen = False
-        self._blank_before = False
-
-    def judge(self, line: str, *, first: bool) -> str:
-        """Tell whether the insertion "ends before" `line`, "ends after" it or "goes on"."""
-        if first:
-            line = self._cursor_line + line
-        depth = _indentation(line)
-        if self._next_line and line.rstrip() == self._next_line:
-            return "ends before"
-        if first and not self._opens and line.strip():
-            self._base = self._depth = depth
-        if first or not line.strip():
-            self._blank_before = self._blank_before or not first
-            return "goes on"
-        if self._opens and not self._deeper_seen and depth > self._base:
-            self._depth = depth
-        if depth < self._depth:
-            closes = self._opens and depth == self._base and _only_closers(line)
-            return "ends after" if closes else "ends before"
-        # At the left margin nothing can fall below the block, so a blank line after a body ends it.
-        if self._blank_before and self._deeper_seen and depth == self._base == 0:
-            return "ends before"
-        self._deeper_seen = self._deeper_seen or depth > self._base
-        self._blank_before = False
-        return "goes on"
+    trimmer = Trimmer(run.ask.snapshot, run.ask.shape)
+    trimmer.push(run.raw)
+    return fitted(trimmer, run.ask.snapshot)
 
 
-def overlap(insertion: str, suffix: str) -> int:
-    """How many characters at the end of `insertion` the suffix already begins with.
+def _snapshot(hole: Hole) -> Snapshot:
+    """The hole as the editor's rules see it. Text without a file name says itself what it is."""
+    from lsp.document import Document
 
-    An overlap that would take a closing bracket from its opening one inside the insertion is not
-    one: in `call(inner()|)` the insertion's own `)` stays.
-    """
-    for length in range(min(len(insertion), len(suffix)), 0, -1):
-        kept = insertion[: len(insertion) - length]
-        if insertion.endswith(suffix[:length]) and _unclosed(kept) <= _unclosed(insertion):
-            return length
-    return 0
-
-
-def _unclosed(text: str) -> int:
-    """Brackets that `text` opens and leaves open; brackets in strings are counted like others."""
-    waiting: list[str] = []
-    for character in text:
-        if character in _CLOSERS.values():
-            waiting.append(character)
-        elif character in _CLOSERS and waiting and waiting[-1] == _CLOSERS[character]:
-            waiting.pop()
-    return len(waiting)
-
-
-def _single_line(hole: Hole) -> bool:
-    return bool(hole.suffix.partition("\n")[0].strip())
-
-
-def _only_closers(line: str) -> bool:
-    return all(character in ")]};," for character in line.strip())
-
-
-def _indentation(line: str) -> int:
-    expanded = line.expandtabs(4)
-    return len(expanded) - len(expanded.lstrip(" "))
+    path = None if hole.path is None else Path(hole.path)
+    language = "python" if path is None and _PYTHON.search(hole.prefix) else ""
+    document = Document("", hole.prefix + hole.suffix, language=language, path=path)
+    return document.snapshot(len(hole.prefix))

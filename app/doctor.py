@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from app.kernel_words import kernel_sentence, pass_sentence
 from app.machine import Machine, folder_bytes, hub_cache
 from engine import memory_plan
 from engine.memory_plan import Kernels, MemoryPlan, ModelSizes, gib, preset_of
@@ -118,27 +119,9 @@ def _device(wanted: ModelSettings, machine: Machine) -> Section:
             ("avx512-bf16", "present" if machine.avx512_bf16 else "absent"),
             ("memory", f"{gib(machine.available_bytes)} available"),
             ("cuda", cuda),
-            ("kernels", _kernel_sentence(kernels, wanted)),
+            ("kernels", kernel_sentence(kernels, wanted)),
+            ("compiled pass", pass_sentence(kernels, wanted, machine)),
         ),
-    )
-
-
-def _kernel_sentence(kernels: Kernels, wanted: ModelSettings) -> str:
-    """Which kernels run the weights, and what may therefore be claimed of greedy text."""
-    if kernels == "cuda":
-        return (
-            "CUDA kernels change with the number of rows: with speculation every token follows the "
-            "same law as without, but greedy text may differ where two tokens are nearly level"
-        )
-    same_bits = "greedy text with speculation is bit-identical to plain decoding"
-    if wanted.quant != "nf4":
-        weights = "bf16" if wanted.quant == "none" else wanted.quant
-        return f"{weights} weights, each row computed alike in any company: {same_bits}"
-    if kernels == "cpu_packed":
-        return f"NF4 stays packed (AVX512-BF16) and rows don't influence each other: {same_bits}"
-    return (
-        "without AVX512-BF16 every call writes each NF4 matrix out in full first: decoding is "
-        "slow, more rows cost little, and the claim is the same law, not the same bits"
     )
 
 

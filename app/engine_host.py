@@ -152,7 +152,7 @@ class EngineHost:
             memory_bytes=self._memory_bytes(),
             notice=" ".join(part for part in (self._known.notice, self._notice) if part),
         )
-        if engine is not None:
+        if engine is not None and (self._answers or not self._moving):
             return self._refused.told(told) if self._refused else replace(told, state="ready")
         if self._progress is not None:
             return replace(told, state="loading", load=self._progress)
@@ -275,8 +275,8 @@ class EngineHost:
                 self._progress = None
 
     async def _until_unused(self, wanted: Wanted) -> None:
-        self._notice = f"changing to {unloaded(wanted).model} once the running answers are over"
         while self._answers:
+            self._notice = f"changing to {unloaded(wanted).model} once the running answers are over"
             self._tell()
             await self._changed.wait()
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from engine.host_memory import physical_cores
 from engine.memory_plan import available_host_bytes
+from engine.native.suitable import NO_COMPILER, compilers_here, unsuitable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     available_bytes: int
     """Memory that this process may still take."""
     cuda: CudaDevice | None = None
+    no_kernels: str = ""
+    """Why the C kernels can't be compiled or run here; empty if they can."""
 
 
 def this_machine() -> Machine:
@@ -60,6 +63,7 @@ def this_machine() -> Machine:
         avx512_bf16="avx512_bf16" in flags,
         available_bytes=available_host_bytes(),
         cuda=_cuda_device(),
+        no_kernels=unsuitable() or ("" if compilers_here() else NO_COMPILER),
     )
 
 

@@ -1,7 +1,7 @@
 """transformers' `generate` as arms of `bench`: plain, prompt lookup and assisted by an early exit.
 
-The same weights, dense in bfloat16 as transformers holds them; a `.gguf` is written out on loading.
-Invariant: nothing is loaded unless there is memory for it, and nothing is fetched.
+The same weights, read by our own checkpoint readers and laid out dense in bfloat16 as transformers
+wants them. Invariant: nothing is loaded unless there is memory for it, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def hf_arms(path: Path, session: Session) -> list[Arm]:
     """The three arms over one dense model from `path`. Raises `MemoryLimitError` if it does not
     fit beside the model that is loaded."""
     require_room(session)
-    model = _load(path, session.loaded.device)
+    model = dense_model(path, session.loaded.device)
     exit_layer = max(1, session.loaded.architecture.layers // 2)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
     return [
@@ -127,20 +127,31 @@ def dense_bytes(session: Session) -> int:
     return 2 * (arch.layers * (attention + inner) + 2 * arch.vocab * arch.hidden)
 
 
-def _load(path: Path, device: str) -> Any:
+def dense_model(path: Path, device: str) -> Any:
+    """transformers' own model with the weights of the checkpoint at `path`, in bfloat16."""
     import torch
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    given: dict[str, Any] = {"dtype": torch.bfloat16, "local_files_only": True}
-    folder = path
-    if path.is_file():
-        folder = path.parent
-        given |= {
-            "gguf_file": path.name,
-            "quantization_config": transformers.GgufConfig(dequantize=True),
-        }
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **given)
+    from engine.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(path)
+    config = transformers.AutoConfig.for_model(**checkpoint.config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    wanted = set(model.state_dict())
+    weights = {n: checkpoint.tensor(n).to(torch.bfloat16) for n in checkpoint.names() & wanted}
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    _make_buffers(model, config)
     # A generation config that comes with the weights would sample where greedy is asked for.
     model.generation_config = transformers.GenerationConfig()
     return model.to(device).eval()
+
+
+def _make_buffers(model: Any, config: Any) -> None:
+    """Modules that compute tables of their own, rotary ones, are built once more off the meta
+    device, where nothing has values."""
+    for name, module in list(model.named_modules()):
+        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, type(module)(config=config))

@@ -7,6 +7,7 @@ the start. Knows no widget; it tells through a callback, from the watching threa
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from threading import Timer
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.2
 """Editors write a file in several steps; it is read once they are quiet."""
+
+logger = logging.getLogger(__name__)
 
 Tell = Callable[[SettingsChanged], object]
 
@@ -97,9 +100,14 @@ def sentence(live: tuple[str, ...], restart: tuple[str, ...]) -> str:
 
 
 def watch_settings(settings: Settings, paths: Paths, tell: Tell) -> Callable[[], None]:
-    """Begin to watch; the result ends it. The folder is made, so that a first file is seen too."""
+    """Begin to watch; the result ends it. The folder is made, so that a first file is seen too;
+    where none can be, there is nothing to watch."""
     file = paths.config_file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        logger.info("settings are not watched: %s", error)
+        return lambda: None
     watch = SettingsWatch(settings, file, tell)
     observer = Observer()
     observer.daemon = True

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -38,10 +39,10 @@ _LINE_S = 10.0
 """A stage that goes on gets a new line this often where there is no terminal."""
 
 
-@with_groups
-def train_command(
-    *,
-    model: ModelOptions,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """What a head is made from, and how long."""
+
     repo: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +50,7 @@ def train_command(
             metavar="DIR",
             help="Cut fills and edits from this folder's code; the current one if it has any.",
         ),
-    ] = None,
+    ] = None
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -59,7 +60,7 @@ def train_command(
             max=24 * 60,
             help=f"How long it may take; {MINUTES:g} if left out, {QUICK_MINUTES:g} with --quick.",
         ),
-    ] = None,
+    ] = None
     first: Annotated[
         int | None,
         typer.Option(
@@ -67,15 +68,18 @@ def train_command(
             metavar="F",
             help="Layers that drafts run before the jump; tried if left out.",
         ),
-    ] = None,
+    ] = None
     jump: Annotated[
         int | None,
         typer.Option("--jump", metavar="J", help="Layer to jump to; tried out if left out."),
-    ] = None,
+    ] = None
     quick: Annotated[
         bool, typer.Option("--quick", help="Only fit the jump, without training it further.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@with_groups
+def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     """Fit a draft to this model: a shortcut from its first layers to its last ones.
 
     The model answers built-in questions and fills over your code; the shortcut learns from that.
@@ -83,15 +87,15 @@ def train_command(
     """
     logs.configure(verbose=model.verbose)
     settings = user_settings({"model": given(model)}).model
-    folder = _project(repo)
+    folder = _project(what.repo)
     from engine.train.candidates import described
     from engine.train.order import Order
 
     asked = Order(
-        minutes=minutes or (QUICK_MINUTES if quick else MINUTES),
-        first=first,
-        jump=jump,
-        quick=quick,
+        minutes=what.minutes or (QUICK_MINUTES if what.quick else MINUTES),
+        first=what.first,
+        jump=what.jump,
+        quick=what.quick,
         project=folder,
     )
     loaded = _loaded(settings)
@@ -131,13 +135,15 @@ def _loaded(settings: ModelSettings) -> Loaded:
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     paths = user_paths()
     wanted = settings.load()
-    if wanted.context_tokens is None:
-        wanted = replace(wanted, context_tokens=CONTEXT_TOKENS)
     with shown_on(sys.stderr) as progress:
         source = model_store.resolve(settings.model, paths, progress)
         progress("starting", 0, 0)
         from engine.loading import load
 
+        if wanted.context_tokens is None:
+            short = replace(wanted, context_tokens=CONTEXT_TOKENS)
+            with suppress(RequestError):  # of a model whose own context is shorter still
+                return load(source.path, short, paths.converted_dir(), progress)
         return load(source.path, wanted, paths.converted_dir(), progress)
 
 

@@ -108,11 +108,16 @@ class Tally:
 
     def forget(self) -> None:
         """Forget most of what was known before the present run."""
-        forgotten = 1 - KEPT_AT_SURPRISE
-        self.tested -= forgotten * (self.tested - self._run)
-        self.kept -= forgotten * (self.kept - self._run * bool(self._last))
-        self.promised -= forgotten * (self.promised - self._run_promised)
+        share = 1 - KEPT_AT_SURPRISE
+        self.tested -= share * (self.tested - self._run)
+        self.kept -= share * (self.kept - self._run * bool(self._last))
+        self.promised -= share * (self.promised - self._run_promised)
         self._chance = 1.0
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.tested = self.kept = self.promised = self._run = self._run_promised = 0.0
+        self._last, self._chance = None, 1.0
 
 
 def _tallies(memory: tuple[int, ...]) -> tuple[Tally, ...]:
@@ -189,8 +194,9 @@ class LiveAcceptance:
         likely = self._rate(at, [])
         self.tests[at].add(kept, self.shared.rate(at))
         if self.tests[at].is_surprised(likely):
-            for tally in self.tests[at:]:
-                tally.forget()
+            self.tests[at].forget()
+            for tally in self.tests[at + 1 :]:
+                tally.clear()  # seldom tested now, and of another text
         self.shared.test(position, kept)
 
     def end(self, drafted: int, allowed: int) -> None:

@@ -29,6 +29,7 @@ from engine.protocol import (
     SamplingParams,
 )
 from engine.session import Session
+from engine.trace import TraceFile
 
 BASE: RouteChoice = "plain"
 WARM_UP_TOKENS = 8
@@ -60,9 +61,12 @@ Told = ArmResult | LeftOut | CaseTime
 class RouteArm:
     """One of our own routes."""
 
-    def __init__(self, session: Session, route: RouteChoice) -> None:
+    def __init__(
+        self, session: Session, route: RouteChoice, trace: TraceFile | None = None
+    ) -> None:
+        """`trace` is where this arm's rounds are written to."""
         self.name: str = route
-        self._session, self._route = session, route
+        self._session, self._route, self._trace = session, route, trace
 
     def run(self, case: Case, sampling: SamplingParams) -> Run:
         """Decode the case. Raises `RequestError`, and `EngineError` if decoding fails."""
@@ -73,7 +77,7 @@ class RouteArm:
             route=self._route,
         )
         self._session.earlier.forget()
-        self._session.earlier = Earlier()
+        self._session.earlier, self._session.trace = Earlier(), self._trace
         answer = self._session.start(request)
         rounds = Rounds()
         while not answer.done:

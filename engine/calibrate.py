@@ -48,12 +48,20 @@ Arm = tuple[str, int]
 
 @torch.inference_mode()
 def costs_of(
-    model: Model, drafters: Sequence[Drafter], *, folder: Path | None, digest: str
+    model: Model,
+    drafters: Sequence[Drafter],
+    *,
+    folder: Path | None,
+    digest: str,
+    kernels: str = "",
 ) -> CostTable:
     """The costs kept in `folder` for these weights, this machine and these versions, brought up to
-    this minute's speed; what is absent, damaged or of another shape is measured and kept."""
+    this minute's speed; what is absent, damaged or of another shape is measured and kept.
+
+    `digest` stands for the weights, `kernels` for the code that multiplies by them.
+    """
     stage = Stage(model=model, cache=model.new_cache(1), drafters=drafters)
-    key = key_of(model, digest)
+    key = key_of(model, digest, kernels)
     file = None if folder is None else folder / f"costs-{_short(key)}.json"
     kept = _read(file) if file is not None else None
     if kept is None or kept.key != key or not kept.buckets:
@@ -68,11 +76,12 @@ def costs_of(
     return kept
 
 
-def key_of(model: Model, digest: str) -> str:
+def key_of(model: Model, digest: str, kernels: str = "") -> str:
     """What costs hold for, as a line to read."""
     threads = f"{torch.get_num_threads()} threads"
     versions = (f"torch {torch.__version__}", f"sspec-assist {_own_version()}")
-    return ", ".join((digest, _device(model.device), threads, *versions))
+    code = f"kernels {kernels or 'of torch'}"
+    return ", ".join((digest, _device(model.device), threads, *versions, code))
 
 
 def save(table: CostTable, file: Path) -> None:
@@ -105,6 +114,21 @@ def measure(stage: Stage, key: str) -> CostTable:
         table.buckets[bucket_of(context)] = _summed_up(times, stage.drafters)
     stage.cache.rollback(0, 0)
     return table
+
+
+@torch.inference_mode()
+def route_costs(model: Model, drafter: Drafter, seconds: float) -> dict[int, BucketCosts]:
+    """The costs of one drafter alone, by bucket of context lengths, with passes of 1 to 9 rows;
+    `seconds` at each length, two turns at least."""
+    stage = Stage(model=model, cache=model.new_cache(1), drafters=[drafter])
+    found = {}
+    for context in _contexts(stage.cache):
+        passes = _pass_arms(stage, context)
+        few = {arm: run for arm, run in passes.items() if arm[1] == 1 or arm[1] in REST_ROWS}
+        arms = few | _route_arms(stage, context, [drafter])
+        times = _timed(stage, context, arms, time.perf_counter() + seconds)
+        found[bucket_of(context)] = _summed_up(times, [drafter])
+    return found
 
 
 def _measure_routes(stage: Stage, table: CostTable) -> None:

@@ -3,7 +3,8 @@
 A round of self-speculative decoding drafts k tokens cheaply, lets the full model judge all of them
 in one pass over k + 1 positions, keeps the prefix it agrees with and adds one token of its own.
 `k = 0` is plain decoding, through the same code. The text is the full model's whatever was drafted;
-drafts only decide how many passes it takes.
+drafts only decide how many passes it takes. A drafter may ask for the exact state that a layer is
+given of the last kept token: the pass is then run in two stretches and *tapped* between them.
 
 Invariant: when a round ends, the cache's write pointer of the row stands at the sequence length
 less the pending token.
@@ -24,6 +25,7 @@ from engine.draft_length import Choice
 from engine.model import Model
 from engine.protocol import Route, TokenKind
 from engine.row import Row
+from engine.sampling import likeliest
 from engine.verify import Verdict, accept_greedy, accept_sampled
 
 PREFILL_TOKENS = 512
@@ -164,7 +166,7 @@ def _judge(row: Row, draft: Draft, logits: Tensor) -> Verdict:
     tokens = draft.tokens[None]
     lengths = torch.tensor([len(draft.tokens)], device=logits.device)
     if row.chain.greedy:
-        return accept_greedy(tokens, lengths, scores.argmax(dim=-1)[None])
+        return accept_greedy(tokens, lengths, likeliest(scores)[None])
     proposal = None if draft.probs is None else draft.probs[None]
     uniforms = row.chain.uniforms(len(draft.tokens) + 1)[None]
     return accept_sampled(tokens, lengths, proposal, row.chain.laws(scores)[None], uniforms)

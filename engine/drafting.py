@@ -20,6 +20,7 @@ from engine.draft.low_precision import Twin
 from engine.draft.routes import drafters_for
 from engine.draft_length import Choice, DraftLength
 from engine.model import Model
+from engine.profile import Profile
 from engine.protocol import RequestError, Route, Steering
 from engine.row import Row
 from engine.shadow import SHADOW_TOKENS, Shadow, Shadows
@@ -53,6 +54,8 @@ class Grounds:
     twin: Twin
     settings: DraftSettings
     costs: CostTable
+    profile: Profile | None
+    """What a calibration found for this model."""
     records: Records
     """Acceptance under `auto`, shared by all answers."""
 
@@ -146,6 +149,8 @@ class Drafting:
         if key not in self._shared:
             drafter = self.drafters[route]
             prior = drafter.prior(evidence)
+            if self._grounds.profile is not None:
+                prior = self._grounds.profile.prior(route, evidence, prior)
             named = self._steering.route == route and not isinstance(drafter, Guesser)
             self._shared[key] = Acceptance(HOPE if named and prior.rates[0] < 0.5 else prior)
         self._live[key] = LiveAcceptance(self._shared[key])

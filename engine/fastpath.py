@@ -68,7 +68,7 @@ class FastModel(Model):
         places = (SpanPlace * len(spans))(*(SpanPlace(s.row, s.start, s.count) for s in spans))
         call.spans, call.span_count = ctypes.addressof(places), len(spans)
         call.state, call.rows, call.first, call.stop = out.data_ptr(), rows, first, stop
-        self._make_room(rows)
+        self._make_room(rows, len(spans))
         self._native.run_layers(byref(call))
         return out
 
@@ -94,9 +94,9 @@ class FastModel(Model):
             attention_scale=attention_scale(arch), residual_scale=arch.residual_scale,
         )  # fmt: skip
 
-    def _make_room(self, rows: int) -> None:
-        rows = max(rows, _FIRST_ROWS)
-        needed = self._native.pass_scratch(byref(self._pass), rows, self.architecture.layers)
+    def _make_room(self, rows: int, spans: int) -> None:
+        rows, layers = max(rows, _FIRST_ROWS), self.architecture.layers
+        needed = self._native.pass_scratch(byref(self._pass), rows, spans, layers)
         if needed > len(self._scratch):
             self._scratch = torch.zeros(needed, dtype=torch.uint8)
         self._pass.scratch = self._scratch.data_ptr()

@@ -2,7 +2,8 @@
 
 A fill goes before a chat, both before an idle fill, and within one kind the first come runs first
 and to its end. One that is overtaken keeps its cache row and is told who goes before it; one that
-has not begun is told how many do. Owned by the engine thread; knows no thread, no loop and no torch.
+has not begun is told how many do. Owned by the engine thread; knows no thread, no loop and no
+torch.
 
 Invariant: the first in turn can always take a row: of each kind at most one holds one, and where
 there is a single row for both its holder is the first.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.protocol import FinishReason, SamplingParams, TokenKind
-from engine.sampling import draw, is_greedy, law, needs_history, penalise, widened
+from engine.sampling import draw, is_greedy, law, likeliest, needs_history, penalise, widened
 
 
 class Chain:
@@ -68,7 +68,7 @@ class Chain:
         else:
             logits = self.scores(logits, torch.empty(0, dtype=torch.int64, device=logits.device))
         if self.greedy:
-            return logits.argmax(dim=-1), None
+            return likeliest(logits), None
         probs = self.laws(logits)
         return draw(probs, self.uniforms(1)), probs
 

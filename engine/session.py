@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from engine.answer import Answer
 from engine.cache import KVCache
@@ -17,11 +20,14 @@ from engine.calibrate import costs_of
 from engine.config import DraftSettings, check_sampling
 from engine.costs import CostTable
 from engine.draft.earlier import Earlier
+from engine.draft.head_file import Head
 from engine.draft.routes import default_exit_layer, drafters_for
 from engine.drafting import Drafting, Grounds, Records
 from engine.fallback import fallback_tokens
 from engine.loading import Loaded
+from engine.native.build import sources_digest
 from engine.out_of_memory import is_out_of_memory, shortage
+from engine.profile import Profile, read_profile
 from engine.protocol import (
     ChatPrompt,
     FillPrompt,
@@ -63,6 +69,8 @@ class Session:
         self.costs = costs
         self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
+        self._profile = read_profile(loaded.folder, loaded.weights_digest)
+        self._head = tuned(loaded.head, self._profile)
         self.earlier = Earlier()
         self._records: Records = {}
         self._context_seen = 0
@@ -99,8 +107,9 @@ class Session:
         model = self.loaded.model
         grounds = Grounds(
             model=model,
-            exit_layer=self.exit_layer,
-            head=self.loaded.head,
+            exit_layer=self._exit_layer_at(len(tokens)),
+            head=self._head,
+            profile=self._profile,
             earlier=self.earlier,
             twin=self.loaded.twin,
             settings=self.settings,
@@ -158,6 +167,12 @@ class Session:
         """Speed of plain decoding at the context length of the last round, by the cost table."""
         return self.costs.plain_tokens_per_s(self._context_seen)
 
+    def _exit_layer_at(self, context_tokens: int) -> int:
+        """What was asked for, else what calibration found for such contexts."""
+        if self.settings.exit_layer is not None or self._profile is None:
+            return self.exit_layer
+        return self._profile.exit_layer_at(context_tokens) or self.exit_layer
+
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) > self.context_tokens:
             raise RequestError(
@@ -175,9 +190,27 @@ class Session:
 
 def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None) -> CostTable:
     """What rounds cost with this model here, from `folder` or measured and kept there."""
-    exit_layer = exit_layer_of(loaded, settings)
+    profile = read_profile(loaded.folder, loaded.weights_digest)
+    found = None if profile is None else profile.exit_layer_at(0)
+    exit_layer = settings.exit_layer or found or exit_layer_of(loaded, settings)
     drafters = drafters_for("auto", loaded.model, exit_layer, loaded.head, twin=loaded.twin)
-    return costs_of(loaded.model, drafters, folder=folder, digest=loaded.weights_digest)
+    return costs_of(
+        loaded.model,
+        drafters,
+        folder=folder,
+        digest=loaded.weights_digest,
+        kernels=loaded.eager or sources_digest(),
+    )
+
+
+def tuned(head: Head | None, profile: Profile | None) -> Head | None:
+    """The head with the vocabulary and the threshold that calibration found for it."""
+    if head is None or profile is None or profile.head_vocab is None:
+        return head
+    about = msgspec.structs.replace(
+        head.about, vocab=profile.head_vocab, stop_below=profile.stop_below or None
+    )
+    return replace(head, about=about)
 
 
 def exit_layer_of(loaded: Loaded, settings: DraftSettings) -> int:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 from msgspec import Struct
 from torch import Tensor
 
 from engine.cache import KVCache, Span
-from engine.config import Quant
+from engine.config import LoadSettings, Quant
 from engine.families import Architecture
+from engine.fastpath import FastModel, runs_fast
 from engine.memory_plan import (
     PRESETS,
     Kernels,
@@ -27,12 +29,15 @@ from engine.memory_plan import (
     preset_of,
 )
 from engine.model import Model
+from engine.native.build import native_kernels
 from engine.protocol import RequestError
 from engine.quant import cpu_library, pack
 
 CONTEXTS = (128, 1024, 4096)
 ROWS = (1, 2, 3, 4, 5, 6, 8)
 TURNS = 5
+BUDGET_S = 30.0
+"""At each context length measuring stops between two turns after this long."""
 PATHS = ((1, 2), (1, 6), (2, 6))
 """(first, last) layers that a draft runs."""
 _STD = 0.02
@@ -91,15 +96,21 @@ def architecture_for(sizes: ModelSizes) -> Architecture:
 
 
 def measure_shape(
-    name: str, sizes: ModelSizes, quant: Quant, device: str, progress: Callable[[str], None]
+    name: str,
+    sizes: ModelSizes,
+    settings: LoadSettings,
+    kernels: Path | None,
+    progress: Callable[[str], None],
 ) -> ShapeReport:
-    """Build random weights and time passes over them. Raises `MemoryLimitError` if they don't
-    fit."""
+    """Build random weights and time passes over them; `settings.device` is already decided, the
+    compiled C kernels are kept in `kernels`. Raises `MemoryLimitError` if they don't fit."""
+    quant, device = settings.quant, settings.device
     contexts = [context for context in CONTEXTS if context + max(ROWS) <= sizes.context_tokens]
     room = contexts[-1] + 64
     _require_room(name, sizes, quant, device, room)
     arch = architecture_for(sizes)
-    model = Model(arch, random_tensors(arch, quant, device, progress), context_tokens=room)
+    tensors = random_tensors(arch, quant, device, progress)
+    model = _model(arch, tensors, room, kernels if settings.native else None)
     cache = model.new_cache(1)
     costs = []
     for context in contexts:
@@ -114,6 +125,16 @@ def measure_shape(
         kv_bytes_per_token=sizes.kv_bytes_per_token,
         costs=costs,
     )
+
+
+def _model(
+    arch: Architecture, tensors: dict[str, Tensor], context_tokens: int, kernels: Path | None
+) -> Model:
+    """The model as loading makes it of such tensors."""
+    native = None if kernels is None else native_kernels(kernels).native
+    if native is not None and runs_fast(arch, tensors):
+        return FastModel(arch, tensors, context_tokens=context_tokens, native=native)
+    return Model(arch, tensors, context_tokens=context_tokens)
 
 
 def random_tensors(
@@ -182,7 +203,10 @@ def _costs_at(model: Model, cache: KVCache, context: int) -> ShapeCosts:
     for first, last in PATHS:
         arms[f"{first}+{last}"] = partial(_pass, model, cache, context, 1, first, last)
     times: dict[str, list[float]] = {arm: [] for arm in arms}
+    ends = time.perf_counter() + BUDGET_S
     for turn in range(TURNS + 1):
+        if turn > 1 and time.perf_counter() > ends:
+            break
         for arm, run in arms.items():
             began = time.perf_counter()
             run()

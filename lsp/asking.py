@@ -154,9 +154,7 @@ class Asker:
             run.keep_in(self._recent)
             self._count_overrun(uri, run)
             raise
-        if run.other_word:
-            # So that the next key of the word asks for it no more.
-            self._recent.keep_unfinished(without_word(snapshot, ask.begun), run.other_word)
+        run.keep_other_word(self._recent)
         self._learn(run)
         if run.failed is not None:
             asked.reason = f"{run.failed.message} ({run.failed.code})"

@@ -4,8 +4,8 @@ It reads the stream into a `Trimmer` and leaves it as soon as nothing that may f
 shown; leaving is what cancels, within one round. Where the model was stopped before at this place,
 it goes on from what was written then. Half a word before the cursor is seldom a token of the
 model's, which then writes on as if it were a whole one; so it is asked for the whole word first,
-and if it has another in mind, as the text stands. Owns what was measured of the request; knows no memory and no
-client.
+and if it has another in mind, as the text stands. Owns what was measured of the request; knows no
+memory and no client.
 
 Invariant: `raw` is what the model has written for the place, all of it and nothing else.
 """
@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import (
+    Engine,
     Event,
     Failed,
     FillPrompt,
@@ -29,11 +30,12 @@ from engine.protocol import (
     Queued,
     Resumed,
     RoundDone,
+    RouteChoice,
     SamplingParams,
-    SharedEngine,
     Started,
     TextDelta,
 )
+from lsp.placing import without_word
 from lsp.recent import Fill, Recent
 from lsp.shape import Shape, Trimmer
 from lsp.shape_place import windows
@@ -60,13 +62,16 @@ class Ask(Struct, frozen=True, kw_only=True):
     """The half word before the cursor, if the model is to be asked for the whole one."""
     priority: Priority = "fill"
     sampling: SamplingParams = SamplingParams()
-    """Temperature and seed; length and stops come from the shape."""
+    """Temperature, seed and the like; the length, and stops beside its own, are the shape's."""
+    route: RouteChoice = "auto"
+    k: int | None = None
+    client: str = "editor"
 
 
 class FillRun:
     """One request and what came of it."""
 
-    def __init__(self, engine: SharedEngine, ask: Ask, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, ask: Ask, clock: Callable[[], float]) -> None:
         self.ask = ask
         self.raw = ""
         self.started: Started | None = None
@@ -115,6 +120,14 @@ class FillRun:
         """Keep what was written so far, for whoever asks about this place again."""
         if self.ask.sampling.temperature == 0:
             recent.keep_unfinished(self.ask.snapshot, self.raw)
+            self.keep_other_word(recent)
+
+    def keep_other_word(self, recent: Recent) -> None:
+        """Keep what the model has in mind instead of the word, so that the next key of the word
+        asks for it no more."""
+        begun = self.ask.begun
+        if not begun.startswith(self.other_word):
+            recent.keep_unfinished(without_word(self.ask.snapshot, begun), self.other_word)
 
     @property
     def seen_tokens(self) -> int:
@@ -125,19 +138,23 @@ class FillRun:
 
     def _request(self, begun: str) -> GenerateRequest:
         ask = self.ask
-        written = len(ask.written) // _CHARS_PER_TOKEN
+        left = ask.shape.max_tokens
+        if ask.written:
+            left = max(LEAST_TOKENS, left - len(ask.written) // _CHARS_PER_TOKEN)
         prompt = ask.prompt
         return GenerateRequest(
             id=ask.id if begun == ask.begun else f"{ask.id}-as-it-stands",
             prompt=replace(prompt, prefix=prompt.prefix.removesuffix(begun) + ask.written),
             sampling=replace(
                 ask.sampling,
-                max_tokens=max(LEAST_TOKENS, ask.shape.max_tokens - written),
-                stop=ask.shape.stop,
+                max_tokens=left,
+                stop=(*ask.sampling.stop, *ask.shape.stop),
             ),
             priority=ask.priority,
-            client="editor",
-            conversation=ask.snapshot.uri,
+            route=ask.route,
+            k=ask.k,
+            client=ask.client,
+            conversation=ask.snapshot.uri or None,
         )
 
     def _is_enough(self, event: Event) -> bool:
@@ -175,9 +192,13 @@ class FillRun:
         self.raw += text
         return bool(text) and self._trimmer.push(text)
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether a limit ended it in the middle of something."""
+        return self.finished is not None and self.finished.reason in ("length", "context")
+
     def _fitted(self) -> Fill | None:
-        cut = self.finished is not None and self.finished.reason in ("length", "context")
-        return fitted(self._trimmer, self.ask.snapshot, cut=cut)
+        return fitted(self._trimmer, self.ask.snapshot, cut=self.was_cut)
 
 
 def fitted(trimmer: Trimmer, snapshot: Snapshot, *, cut: bool = False) -> Fill | None:

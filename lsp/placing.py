@@ -85,7 +85,7 @@ def inserted(text: str, offset: int, now: str) -> str | None:
 
 
 def begun_word(snapshot: Snapshot) -> str:
-    """The word that the cursor stands at the end of; empty for none, for a number, and inside one."""
+    """The word whose end the cursor is at; empty for none, for a number, and inside one."""
     if _WORD_GOES_ON.match(snapshot.text, snapshot.offset):
         return ""
     start = max(0, snapshot.offset - LONGEST_WORD - 1)

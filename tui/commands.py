@@ -112,7 +112,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         name="stop", argument='["text" …|none]', setting="stop", help="end the answer before a text"
     ),
-    SlashCommand(name="route", argument="[name]", help=f"how to draft: {', '.join(ROUTES)}"),
+    SlashCommand(
+        name="route", argument="[name]", help="how to draft: auto, plain, copy, layer_skip …"
+    ),
     SlashCommand(name="k", argument=f"[1…{MAX_K}|auto]", help="tokens drafted a round"),
     SlashCommand(name="check", help="run the last answer plainly: is it the same?"),
     SlashCommand(name="stats", help="tokens, speed and acceptance so far"),

@@ -59,6 +59,7 @@ class Talk:
         self.system = ""
         self.model = ""
         """What answers now, noted with each answer."""
+        self._edited: Message | None = None
         self.left_out: set[int] = set()
         """Ids of messages that the user chose not to send any more."""
         self.asked: dict[int, Asked] = {}
@@ -148,13 +149,21 @@ class Talk:
 
     def go_to(self, message: Message) -> None:
         """Make `message` the place in the tree: the next question branches off there."""
-        self.leaf = message.id
+        self.leaf, self._edited = message.id, None
         self.history.set_leaf(message.conversation, message.id)
 
     def go_before(self, question: Message) -> None:
-        """Make the place in the tree the one just before `question`, to ask it differently."""
+        """Make the place in the tree the one just before `question`, to ask it differently. The
+        history hears of it when that is asked: whoever leaves it at that finds all as it was."""
         self.leaf = question.parent
-        self.history.set_leaf(question.conversation, question.parent)
+        self._edited = question
+
+    @property
+    def edited(self) -> Message | None:
+        """The question that is being asked differently."""
+        one = self._edited
+        here = one is not None and (one.conversation, one.parent) == (self.conversation, self.leaf)
+        return one if here else None
 
     def plainly(self, answer: int) -> GenerateRequest:
         """The request that made an answer, to be run again without drafting.

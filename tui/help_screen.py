@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _INPUT = (
     ("enter", "send"),
-    ("ctrl+j", "a new line; shift+enter, alt+enter and ctrl+enter too where the terminal tells"),
+    ("ctrl+j", "a new line; also shift+enter, alt+enter or ctrl+enter"),
     ("@", "attach a file: type a part of its name"),
     ("↑ ↓", "earlier questions, when at the edge of the input"),
     ("tab", "to the messages and their code, and back"),

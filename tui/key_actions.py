@@ -181,6 +181,10 @@ class KeyActions(ChatParts):
         that has others beside it."""
         self.asking.refuse_while_running()
         history, current = self.asking.talk.history, self.transcript.current
+        if (edited := self.asking.talk.edited) is not None:
+            await self._show_tip(edited.id)
+            self.chat_app.say_instead("back to what was asked before")
+            return
         thread = await asyncio.to_thread(self.asking.talk.thread)
         at = current.entry.message_id if current is not None else None
         for message in reversed(thread):
@@ -188,12 +192,17 @@ class KeyActions(ChatParts):
             if len(beside) > 1 and at in (None, message.id):
                 ids = [one.id for one in beside]
                 place = (ids.index(message.id) + 1) % len(ids)
-                tip = await asyncio.to_thread(history.tip, ids[place])
-                self.asking.talk.go_to(await asyncio.to_thread(history.message, tip))
-                await self.show_thread()
-                self.say(f"version {place + 1} of {len(ids)}")
+                await self._show_tip(ids[place])
+                self.chat_app.say_instead(f"version {place + 1} of {len(ids)}")
                 return
-        self.say("there is only one version")
+        self.chat_app.say_instead("there is only one version")
+
+    async def _show_tip(self, message: int) -> None:
+        """Go to the end of the newest branch from a message on."""
+        history = self.asking.talk.history
+        tip = await asyncio.to_thread(history.tip, message)
+        self.asking.talk.go_to(await asyncio.to_thread(history.message, tip))
+        await self.show_thread()
 
     async def _new(self) -> None:
         self.asking.new()

@@ -33,22 +33,23 @@ RUN_FROM: Final = (0, 1, 4, 12)
 KNOWN: Final = len(MATCH_FROM) + len(RUN_FROM)
 SEEN, GUESS = KNOWN + 1, KNOWN + 2
 RATES: Final = (
-    (0.2, 0.6, 0.7),
-    (0.5, 0.7, 0.8),
-    (0.6, 0.75, 0.85),
-    (0.7, 0.75, 0.9),
-    (0.8, 0.85, 0.9),
-    (0.9, 0.9, 0.95),
-    (0.9, 0.95, 0.97),
-    (0.8, 0.9, 0.95),
-    (0.8, 0.9, 0.95),
-    (0.85, 0.95, 0.97),
-    (0.95, 0.95, 0.97),
-    (0.7, 0.9, 0.95),
-    (0.6, 0.8, 0.9),
-    (0.5, 0.8, 0.9),
+    (0.2, 0.4, 0.65),
+    (0.55, 0.7, 0.7),
+    (0.55, 0.7, 0.75),
+    (0.8, 0.7, 0.8),
+    (0.88, 0.85, 0.9),
+    (0.93, 0.93, 0.97),
+    (0.98, 0.98, 0.99),
+    (0.8, 0.95, 0.97),
+    (0.8, 0.85, 0.96),
+    (0.95, 0.97, 0.97),
+    (0.97, 0.98, 0.98),
+    (0.75, 0.9, 0.9),
+    (0.4, 0.55, 0.8),
+    (0.5, 0.8, 0.92),
 )
-"""Acceptance of the 1st, the 2nd and later tokens by class, until it is known."""
+"""Acceptance of the 1st, the 2nd and later tokens by class, until it is known: as measured on
+greedy answers of Qwen2.5-Coder 0.5B and 1.5B (edits, fills, chat, prose, JSON; 6,000 tokens)."""
 KEPT_FROM = 2
 """Tokens a place must have followed to be kept for the next round,"""
 TRUSTED = 6

@@ -21,7 +21,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ENTRIES = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+_ENTRIES = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 class Matrix(Structure):
@@ -92,7 +92,7 @@ class Native:
         library.use_threads_of.restype = None
         library.use_threads_of(*entries)
         self.run_layers = _typed(library, "run_layers", None, POINTER(Pass))
-        self.pass_scratch = _typed(library, "pass_scratch", c_int64, POINTER(Pass), c_int, c_int)
+        self.pass_scratch = _typed(library, "pass_scratch", c_int64, POINTER(Pass), *[c_int] * 3)
         self.run_product = _typed(library, "run_product", None, POINTER(Product))
         self.product_scratch = _typed(library, "product_scratch", c_int64, c_int64, c_int64, c_int)
         self.run_attention = _typed(library, "run_attention", None, POINTER(Attention), c_int)

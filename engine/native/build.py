@@ -11,27 +11,19 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
 import logging
 import os
-import platform
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.native.bindings import Native, openmp_entries
+from engine.native.suitable import NO_COMPILER, PROCESSOR_FLAGS, compilers_here, unsuitable
 
 logger = logging.getLogger(__name__)
 
-PROCESSOR_FLAGS = (
-    "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi",
-    "avx512_bf16",
-)  # fmt: skip
-"""What the sources use, in Linux' spelling."""
 _SWITCHES = (
     "-O3", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
     "-Wl,-Bsymbolic",
@@ -50,16 +42,6 @@ class Built:
     native: Native | None
     reason: str = ""
     """Empty if there is a library."""
-
-
-def compilers_here() -> list[tuple[str, ...]]:
-    """The C compilers of this machine as commands, the one to try first in front."""
-    found: list[tuple[str, ...]] = [
-        (path,) for name in ("cc", "gcc", "clang") if (path := shutil.which(name))
-    ]
-    if importlib.util.find_spec("ziglang") is not None:
-        found.append((sys.executable, "-m", "ziglang", "cc"))
-    return found
 
 
 def native_kernels(
@@ -83,25 +65,12 @@ def native_kernels(
     return Built(native=Native(library, entries))
 
 
-def unsuitable() -> str:
-    """Why this machine can't run the kernels; empty if it can."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"the kernels are for Linux on x86-64, not {sys.platform} on {platform.machine()}"
-    try:
-        told = Path("/proc/cpuinfo").read_text()
-    except OSError as error:
-        return f"the processor's features can't be read ({error})"
-    line = next((line for line in told.splitlines() if line.startswith("flags")), "")
-    lacking = sorted(set(PROCESSOR_FLAGS) - set(line.partition(":")[2].split()))
-    return f"the processor lacks {', '.join(lacking)}" if lacking else ""
-
-
 def _kept(folder: Path) -> ctypes.CDLL | None:
     """The library that was built from these sources, if it is there, whole, and can be loaded.
 
     Its own digest is part of its name: the loader crashes on a file that was cut short.
     """
-    for file in folder.glob(f"pass-{_sources_digest()}-*.so"):
+    for file in folder.glob(f"pass-{sources_digest()}-*.so"):
         try:
             if file.stem.endswith(_short(file.read_bytes())):
                 return ctypes.CDLL(str(file))
@@ -113,7 +82,7 @@ def _kept(folder: Path) -> ctypes.CDLL | None:
 def _build(folder: Path, compiling: Compiling, commands: list[tuple[str, ...]]) -> str:
     """Compile into `folder`; returns what went wrong, or nothing."""
     if not commands:
-        return "no C compiler was found (install one, or: pip install ziglang)"
+        return NO_COMPILER
     compiling()
     reason = ""
     for command in commands:
@@ -123,7 +92,7 @@ def _build(folder: Path, compiling: Compiling, commands: list[tuple[str, ...]]) 
                 made = Path(scratch) / "pass.so"
                 reason = _compile(command, made)
                 if not reason:
-                    digests = f"{_sources_digest()}-{_short(made.read_bytes())}"
+                    digests = f"{sources_digest()}-{_short(made.read_bytes())}"
                     made.replace(folder / f"pass-{digests}.so")
                     return ""
         except OSError as error:
@@ -151,7 +120,7 @@ def _compile(command: tuple[str, ...], made: Path) -> str:
     return f"the compiler failed: {lines[0] if lines else f'exit status {done.returncode}'}"
 
 
-def _sources_digest() -> str:
+def sources_digest() -> str:
     """Of everything that the result depends on."""
     parts = [" ".join(_SWITCHES).encode()]
     for path in sorted(Path(__file__).parent.glob("*.[ch]")):

@@ -12,7 +12,9 @@
 #include <string.h>
 
 #define GROUP 6      /* rows whose sums, in two halves of a tile, stay in registers */
-#define AHEAD 2048   /* bytes of weights fetched before they are needed */
+#define FEW 1        /* rows that leave the processor's own prefetching the fastest */
+#define AHEAD 16384  /* bytes of weights fetched before they are needed, for more rows */
+#define HEAD 4096    /* bytes of a tile that its reader wants before the processor sees a stream */
 #define WEIGHT_SCALE 112.03f /* the NF4 codes times this are nearest to whole numbers */
 #define OFFSET 128   /* makes them unsigned, as one side of the instruction must be */
 
@@ -75,7 +77,8 @@ INLINE void multiply_block(const uint8_t *tile, const int8_t *codes, int64_t str
     const __m512i fours = _mm512_loadu_si512(FOURS);
 #pragma GCC unroll 4
     for (int i = 0; i < BLOCK_INPUTS / 4; i++) {
-        _mm_prefetch((const char *)tile + i * 64 + AHEAD, _MM_HINT_T0);
+        if (rows > FEW)
+            _mm_prefetch((const char *)tile + i * 64 + AHEAD, _MM_HINT_T1);
         __m512i both = _mm512_permutexvar_epi16(fours, _mm512_loadu_si512(tile + i * 64));
         /* The table repeats every 16 bytes: the other half's bits in an index do no harm. */
         __m512i low = _mm512_permutexvar_epi8(both, table);
@@ -147,6 +150,18 @@ static void multiply_band(const struct matrix *m, const struct coded_rows *x, in
         multipliers[count](m, &part, tile, out + done * TILE_OUTPUTS);
         done += count;
     }
+}
+
+void fetch_tile(const struct matrix *m, int64_t tile)
+{
+    if (tile >= tiles_of(m))
+        return;
+    const uint8_t *weights = m->tiles + tile * m->wide * (TILE_OUTPUTS / 2);
+    for (int64_t i = 0; i < HEAD; i += 64)
+        _mm_prefetch((const char *)weights + i, _MM_HINT_T1);
+    for (int64_t b = 0; b < m->wide / BLOCK_INPUTS; b++)
+        _mm_prefetch((const char *)(m->absmax + b * m->absmax_stride + tile * TILE_OUTPUTS),
+                     _MM_HINT_T1);
 }
 
 INLINE __mmask16 present(const struct matrix *m, int64_t first)

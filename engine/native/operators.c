@@ -16,7 +16,7 @@ struct product {
 
 struct product_run {
     const struct product *product;
-    struct tickets tickets;
+    struct stage encode, multiply;
 };
 
 int64_t product_scratch(int64_t rows, int64_t wide, int threads)
@@ -24,20 +24,23 @@ int64_t product_scratch(int64_t rows, int64_t wide, int threads)
     return coded_bytes(rows, wide) + threads * aligned(2 * wide);
 }
 
-static void encode_rows(const struct product *p, const struct coded_rows *x,
+static void encode_rows(const struct product *p, const struct coded_rows *x, struct stage *stage,
                         const struct member *member)
 {
     int64_t wide = p->matrix.wide;
     uint16_t *row = (uint16_t *)(p->scratch + coded_bytes(p->rows, wide) +
                                  member->thread * aligned(2 * wide));
-    for (int64_t r = member->thread; r < p->rows; r += member->threads) {
-        const uint16_t *from = p->x + r * wide;
-        if (p->norm) {
-            norm_row(from, p->norm, wide, p->eps, row);
-            from = row;
+    struct turn turn = begin(stage, p->rows, member->threads);
+    for (; has_items(&turn); advance(&turn))
+        for (int64_t r = turn.now; r < end_of(&turn); r++) {
+            const uint16_t *from = p->x + r * wide;
+            if (p->norm) {
+                norm_row(from, p->norm, wide, p->eps, row);
+                from = row;
+            }
+            encode_row(from, r, wide, x);
         }
-        encode_row(from, r, wide, x);
-    }
+    wait_until_over(stage, p->rows);
 }
 
 static void product_work(void *job, const struct member *member)
@@ -46,12 +49,13 @@ static void product_work(void *job, const struct member *member)
     const struct product *p = run->product;
     const struct matrix *m = &p->matrix;
     struct coded_rows x = coded_at(p->scratch, p->rows, m->wide);
-    encode_rows(p, &x, member);
-    wait_for_all();
-    int64_t tiles = tiles_of(m), chunk = chunk_of(tiles, member->threads), first;
-    while ((first = take(&run->tickets, chunk)) < tiles)
-        for (int64_t t = first; t < first + chunk && t < tiles; t++)
+    encode_rows(p, &x, &run->encode, member);
+    struct turn turn = begin(&run->multiply, tiles_of(m), member->threads);
+    for (; has_items(&turn); advance(&turn)) {
+        fetch_tile(m, turn.next);
+        for (int64_t t = turn.now; t < end_of(&turn); t++)
             put_tile(m, &x, 0, p->rows, t, p->out + t * TILE_OUTPUTS, m->height);
+    }
 }
 
 void run_product(const struct product *p)

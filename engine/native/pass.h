@@ -44,6 +44,8 @@ struct coded_rows coded_at(char *memory, int64_t rows, int64_t wide);
 void encode_block(const uint16_t *x, const struct coded_rows *to, int64_t block);
 void encode_row(const uint16_t *x, int64_t row, int64_t wide, const struct coded_rows *to);
 
+/* Tells the memory that a tile will be read soon. */
+void fetch_tile(const struct matrix *m, int64_t tile);
 /* out[r * stride + 0 ... 31] = x W^T + b in bf16, of the tile's outputs that exist; `out` stands at
  * the first of them. Any number of rows, from `first_row` of `x` on. */
 void put_tile(const struct matrix *m, const struct coded_rows *x, int64_t first_row, int64_t rows,
@@ -66,20 +68,32 @@ struct member {
 };
 typedef void team_work(void *job, const struct member *member);
 void run_team(team_work *work, void *job, int threads);
-void wait_for_all(void);
 
-/* Tickets of one stage: whoever is free takes the next few items. */
-struct tickets {
-    atomic_long next;
-    char unshared[56];
+/* A stage is a number of items. Whoever is free takes the next few, and it is over when all are
+ * done, not when all threads have come by: one that the system keeps from running holds up the
+ * others only if it has items in hand, and finds none left when it comes late. */
+struct stage {
+    atomic_long next, done;
+    char unshared[48];
 };
-/* Long enough runs of memory to be fetched well, short enough that all threads end together. */
-INLINE int64_t chunk_of(int64_t items, int threads)
+/* A thread's way through a stage: the items in hand, and those after, to fetch ahead. */
+struct turn {
+    struct stage *stage;
+    int64_t total, chunk, now, next;
+};
+struct turn begin(struct stage *stage, int64_t total, int threads);
+/* The items in hand are done; takes up the next ones. */
+void advance(struct turn *turn);
+void wait_until_over(struct stage *stage, int64_t total);
+INLINE int has_items(const struct turn *t) { return t->now < t->total; }
+INLINE int64_t end_of(const struct turn *t)
 {
-    int64_t chunk = items / (threads * 12);
-    return chunk < 1 ? 1 : chunk > 8 ? 8 : chunk;
+    return t->now + t->chunk < t->total ? t->now + t->chunk : t->total;
 }
-INLINE int64_t take(struct tickets *t, int64_t chunk) { return atomic_fetch_add(&t->next, chunk); }
+INLINE int nothing_left(struct stage *stage, int64_t total)
+{
+    return atomic_load_explicit(&stage->next, memory_order_relaxed) >= total;
+}
 
 INLINE __m512 wide_of(__m256i bits)
 {

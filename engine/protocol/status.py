@@ -31,8 +31,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     load: LoadProgress | None = None
     """While `state` is `loading`."""
     failure: Failed | None = None
-    """Why the model could not be loaded, while `state` is `failed`; while it is `ready`, why another
-    one could not, for which this one came back."""
+    """Why the model could not be loaded, while `state` is `failed`; while it is `ready`, why
+    another one could not, for which this one came back."""
     model: str
     device: str = ""
     quant: str = ""

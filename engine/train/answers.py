@@ -202,5 +202,5 @@ class Decoder:
 def _drawn(scores: Tensor, best: int, live: _Live) -> int:  # scores (V,) float32
     if live.question.temperature == 0.0:
         return best
-    law = (scores / live.question.temperature).softmax(dim=-1)
+    law = (scores / live.question.temperature).softmax(dim=-1).cpu()
     return int(torch.multinomial(law, 1, generator=live.random))

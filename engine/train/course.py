@@ -138,11 +138,14 @@ class Course:
             answered = self._material.tokens + decoder.under_way
             note = f"{answered:,} tokens"
             self._shown.stage("the model answers questions", self.spent, note)
-            wanted = self.spent < until or self._material.tokens < LEAST_TOKENS
+            wanted = self.spent < until or answered < LEAST_TOKENS
             return wanted and not self._material.full
 
         for answered, sample in decoder.answers(go_on):
             self._material.add(answered, sample)
+        if self._material.tokens < LEAST_TOKENS:  # few have ended, on a slow machine
+            for answered, sample in decoder.rest():
+                self._material.add(answered, sample)
 
     def _size(self) -> str:
         return f"{self._material.tokens:,} tokens"

@@ -64,7 +64,7 @@ class Distiller:
         steps = len(STEP_WEIGHTS)
         laws = laws_over(self._tail, starts, steps)
         jump, own = self._net.prepared(), OwnSlots()
-        past, loss = starts.gathered(self._landing, -1), torch.zeros(())
+        past, loss = starts.gathered(self._landing, -1), torch.zeros((), device=laws.rows.device)
         for step, weight in enumerate(STEP_WEIGHTS):
             past = jump(starts.gathered(self._first, step), past)
             hidden = self._tail.run(past, starts, own, step=step, first=self._landing)

@@ -27,10 +27,12 @@ class JumpNet(nn.Module):
         random = torch.Generator().manual_seed(seed)
         self._start, self._dtype = start, dtype
         self._size = (start.scale_in.square() + start.mean_in.square()).sqrt()
-        self.turn = nn.Parameter(torch.zeros(wide, twice))
-        self.shift = nn.Parameter(torch.zeros(wide))
-        self.up = nn.Parameter(torch.randn(width, twice, generator=random) * twice**-0.5)
-        self.down = nn.Parameter(torch.zeros(wide, width))
+        zeros = start.weight.new_zeros
+        self.turn = nn.Parameter(zeros((wide, twice)))
+        self.shift = nn.Parameter(zeros(wide))
+        mixed = torch.randn(width, twice, generator=random) * twice**-0.5
+        self.up = nn.Parameter(mixed.to(start.weight))
+        self.down = nn.Parameter(zeros((wide, width)))
 
     @classmethod
     def resumed(

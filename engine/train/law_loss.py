@@ -67,7 +67,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, normed: Tensor, tail: Tail, probs: Tensor, rows: Tensor) -> Tensor:
-        scale, total = tail.architecture.logits_scale, torch.zeros(())
+        scale, total = tail.architecture.logits_scale, normed.new_zeros((), dtype=torch.float32)
         gradient = torch.empty_like(normed)
         for at in torch.split(torch.arange(len(normed)), _ROWS):
             scores = F.linear(normed[at], tail.head.weight, tail.head.bias).float() * scale

@@ -52,7 +52,8 @@ class Moments:
         are left out."""
         picked = []
         for sample in samples:
-            weight = torch.full((sample.tokens,), prompt_weight)
+            device = sample.best.device
+            weight = torch.full((sample.tokens,), prompt_weight, device=device)
             weight[max(1, sample.answer_at - 1) :] = answer_weight
             weight[:UNSETTLED] = 0.0
             index = weight.nonzero()[:, 0]
@@ -74,7 +75,7 @@ class Moments:
         inputs = (now, past)
         gram = torch.cat([torch.cat([self._block(a, b) for b in inputs], dim=1) for a in inputs])
         cross = torch.cat([self._block(a, target) for a in inputs])  # (2D, D)
-        damped = gram + RIDGE_TOKENS / self._whole * torch.eye(len(gram))
+        damped = gram + RIDGE_TOKENS / self._whole * torch.eye(len(gram), device=gram.device)
         turn = torch.cholesky_solve(cross, torch.linalg.cholesky(damped))  # (2D, D), unit scales
         left = (1.0 - (turn * cross).sum(dim=0)).clamp_min(1e-4)  # unexplained variance
         scale_in = torch.cat([self._scale(key)[1] for key in inputs])
@@ -92,8 +93,8 @@ class Moments:
     def _scale(self, key: _Key) -> tuple[Tensor, Tensor]:
         """Mean and spread of one kind of state."""
         if key not in self._scales:
-            wide = self._groups[0][0].sample.states[key[1]].shape[1]
-            mean, square = torch.zeros(wide), torch.zeros(wide)
+            like = self._groups[0][0].sample.states[key[1]][0].float()
+            mean, square = torch.zeros_like(like), torch.zeros_like(like)
             for group in self._groups:
                 mean += _weights(group) @ _rows(group, key) / self._whole
             for group in self._groups:
@@ -107,7 +108,7 @@ class Moments:
             return self._blocks[b, a].t()
         if (a, b) not in self._blocks:
             (mean_a, scale_a), (mean_b, scale_b) = self._scale(a), self._scale(b)
-            summed = torch.zeros((len(mean_a), len(mean_b)))
+            summed = mean_a.new_zeros((len(mean_a), len(mean_b)))
             for group in self._groups:
                 left = (_rows(group, a) - mean_a) / scale_a * _weights(group)[:, None]
                 summed.addmm_(left.t(), (_rows(group, b) - mean_b) / scale_b)

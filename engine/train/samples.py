@@ -123,15 +123,15 @@ def sample_of(cache: KVCache, row: int, seen: Seen, marks: Marks) -> Sample:
         k, v = cache.view(layer, row, 0, length)
         keys[layer] = k[0].transpose(0, 1).contiguous()
         values[layer] = v[0].transpose(0, 1).contiguous()
-    prompt = length - len(seen.best)
+    prompt, device = length - len(seen.best), seen.best.device
     return Sample(
-        ids=torch.tensor(seen.ids),
+        ids=torch.tensor(seen.ids, device=device),
         answer_at=seen.answer_at,
         states={mark: seen.states[i].contiguous() for i, mark in enumerate(marks.kept)},
         keys=keys,
         values=values,
-        best=torch.cat((torch.full((prompt,), -1), seen.best)),
-        total=torch.cat((torch.zeros(prompt), seen.total)),
+        best=torch.cat((torch.full((prompt,), -1, device=device), seen.best)),
+        total=torch.cat((torch.zeros(prompt, device=device), seen.total)),
     )
 
 

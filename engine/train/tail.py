@@ -138,8 +138,8 @@ class Tail:
         positions = torch.arange(model.context_tokens + 1, dtype=torch.float32)
         angle = torch.outer(positions, torch.tensor(arch.inv_freq, dtype=torch.float32))
         both = torch.cat((angle, angle), dim=-1)
-        self._cos = (both.cos() * arch.rope_scale).to(self.dtype)
-        self._sin = (both.sin() * arch.rope_scale).to(self.dtype)
+        self._cos = (both.cos() * arch.rope_scale).to(like)
+        self._sin = (both.sin() * arch.rope_scale).to(like)
 
     def normed(self, hidden: Tensor) -> Tensor:
         """The final norm, which the head multiplies."""
@@ -221,14 +221,14 @@ class Tail:
 
     def _mask(self, at: Tensor, slots: int, step: int) -> Tensor:  # (n, 1, 1, T + step + 1)
         """Exact slots before the start, own slots from there on, within the model's window."""
-        slot = torch.arange(slots)
+        slot = torch.arange(slots, device=at.device)
         seen = slot < at[:, None]
-        made = torch.ones((len(at), step + 1), dtype=torch.bool)
+        made = torch.ones((len(at), step + 1), dtype=torch.bool, device=at.device)
         window = self.architecture.window
         if window is not None:
             seen &= slot > at[:, None] + step - window
-            made &= torch.arange(step, -1, -1) < window
-        mask = torch.zeros((len(at), slots + step + 1))
+            made &= torch.arange(step, -1, -1, device=at.device) < window
+        mask = torch.zeros((len(at), slots + step + 1), device=at.device)
         mask.masked_fill_(~torch.cat((seen, made), dim=1), -torch.inf)
         return mask[:, None, None]
 
@@ -251,5 +251,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def drafting_starts(samples: Sequence[Sample], steps: int) -> Starts:
     """Every token of the answers from which `steps` tokens can be drafted and judged."""
     kept = [s for s in samples if s.tokens - steps >= max(1, s.answer_at - 1)]
-    at = [torch.arange(max(1, s.answer_at - 1), s.tokens - steps + 1) for s in kept]
+    at = [
+        torch.arange(max(1, s.answer_at - 1), s.tokens - steps + 1, device=s.ids.device)
+        for s in kept
+    ]
     return Starts(samples=kept, at=at)

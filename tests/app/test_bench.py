@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from app.bench_cli import asked_routes
+from app.bench_cli import asked_routes, replayed
 from app.bench_options import BenchOptions
 from app.bench_run import DRAWN, Bench, run_bench
 from app.bench_table import (
     HEADER,
     KIND_HEADER,
     coverage_line,
+    floor_line,
     kind_line,
     left_out_line,
     result_line,
@@ -23,8 +25,10 @@ from app.bench_table import (
 from engine.bench import CaseTime, Plan, RouteArm
 from engine.bench_results import ArmResult, KindResult, Run
 from engine.cases import Case, LeftOut
+from engine.floor import Floor
 from engine.intervals import Interval
 from engine.protocol import ChatPrompt, RequestError, RouteChoice, SamplingParams, Turn
+from engine.trace import TraceFile
 from tests.engine.tiny_session import tiny_session
 
 
@@ -104,7 +108,16 @@ def test_a_kind_is_one_line_with_its_worst_case() -> None:
         worst_case="prose",
         worst=0.98,
     )
-    assert kind_line(result).split() == "all kinds auto 12 1.50 1.40–1.61 prose 0.98".split()
+    assert kind_line(result).split() == [
+        "all",
+        "kinds",
+        "auto",
+        "12",
+        "1.50",
+        "1.40–1.61",
+        "prose",
+        "0.98",
+    ]
     assert KIND_HEADER.index("interval") == kind_line(result).index("1.40–1.61")
 
 
@@ -158,6 +171,7 @@ def test_a_run_ends_with_what_it_adds_up_to_and_what_was_not_run() -> None:
     out, err = io.StringIO(), io.StringIO()
     run_bench(a_bench(), out, err, as_json=False)
     text = out.getvalue()
+    assert "GB/s" not in text
     assert "tiny, nf4, on cpu" in text
     assert "left out: exit_head:" in text
     assert "plain ÷ peer" in text
@@ -174,6 +188,31 @@ def test_drawn_texts_are_not_compared_and_it_says_so() -> None:
     assert "as plain" not in out.getvalue()
 
 
+def test_how_near_the_memory_s_floor_plain_decoding_comes_is_told() -> None:
+    floor = Floor(
+        read_gb_s=40.0,
+        copy_gb_s=60.0,
+        context_tokens=200,
+        bytes_per_token=400_000_000,
+        floor_ms=10.0,
+        plain_ms=12.5,
+        reached=0.8,
+    )
+    assert floor_line(floor).endswith("12.5 ms: 80 % of the possible speed")
+
+
+def test_what_a_drafting_arm_traced_can_be_summed_up(tmp_path: Path) -> None:
+    file, bench = tmp_path / "trace.jsonl", a_bench()
+    trace = TraceFile(file)
+    arm = RouteArm(bench.session, "auto", trace)
+    run = arm.run(bench.cases[0], SamplingParams(max_tokens=12))
+    RouteArm(bench.session, "plain").run(bench.cases[0], SamplingParams(max_tokens=12))
+    trace.close()
+    told = json.loads(replayed(file, as_json=True))
+    assert (told["answers"], told["tokens"]) == (1, run.output_tokens)
+    assert "1 answers: 12 tokens" in replayed(file, as_json=False)
+
+
 def test_json_is_one_document_with_all_of_it() -> None:
     out = io.StringIO()
     run_bench(a_bench(), out, io.StringIO(), as_json=True)
@@ -182,5 +221,5 @@ def test_json_is_one_document_with_all_of_it() -> None:
     assert told["left_out"][0]["arm"] == "exit_head"
     assert told["results"][0]["times_plain"]["median"] == 1.0
     assert told["against_peers"][0]["against"] == "peer"
-    assert [result["arm"] for result in told["kinds"]] == ["auto", "peer"]
+    assert [result["arm"] for result in told["kinds"]] == ["auto"]
     assert told["cases_not_chosen"] == 41

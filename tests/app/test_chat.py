@@ -173,6 +173,14 @@ def test_a_change_of_the_file_is_seen(tmp_path: Path) -> None:
     assert told[0].settings.chat.provenance
 
 
+def test_where_no_settings_folder_can_be_made_nothing_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    paths = user_paths({"SSPEC_ASSIST_CONFIG": str(tmp_path / "file" / "config")})
+    told: list[SettingsChanged] = []
+    watch_settings(Settings(), paths, told.append)()
+    assert told == []
+
+
 def test_the_chat_begins_with_the_settings_in_force(tmp_path: Path) -> None:
     settings = settings_in(
         tmp_path / "config.toml", "[decode]\nroute = 'copy'\n[chat]\ndetails = true\n", {}

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.complete import (
     MAX_PREFIX_CHARS,
     MAX_SUFFIX_CHARS,
     Hole,
-    beyond_indentation,
+    as_insertion,
     build_request,
     complete,
-    end_of,
     hole_at,
     hole_at_marker,
     hole_in_file,
-    overlap,
-    shape,
 )
 from engine.protocol import (
+    Event,
     Failed,
     FillPrompt,
     GenerateRequest,
@@ -30,6 +27,7 @@ from engine.protocol import (
     SamplingParams,
     Started,
 )
+from lsp.recent import Fill
 from tests.fakes import ScriptedEngine, answer_script
 
 PATH = Path("f.py")
@@ -144,38 +142,46 @@ SHAPED = {
 @pytest.mark.parametrize("case", SHAPED)
 def test_an_insertion_ends_at_a_sensible_point(case: str) -> None:
     marked, said, inserted = SHAPED[case]
-    assert shape(said, hole(marked)) == inserted
-
-
-@pytest.mark.parametrize("case", SHAPED)
-def test_stopping_early_changes_nothing(case: str) -> None:
-    """Decoding stops at the first point where the end is known; it must be the same end."""
-    marked, said, inserted = SHAPED[case]
     place = hole(marked)
-    for size in range(len(said) + 1):
-        if end_of(said[:size], place) is not None:
-            assert shape(said[:size], place) == inserted
-            break
+    assert complete(ScriptedEngine(answer_script(said)), request_for(place), place) == inserted
 
 
-@given(
-    st.text("ab (){}\n", max_size=30),
-    st.text("ab (){}\n", max_size=30),
-    st.text("ab\n ", max_size=9),
+@pytest.mark.parametrize(
+    ("text", "covers", "suffix", "inserted"),
+    [
+        ("a, b", 0, ")", "a, b"),
+        ("a) + f(b)", 1, ")", "a) + f(b"),
+        ("a);", 1, ")", "a"),
+        ("", 0, "", ""),
+    ],
 )
-def test_more_text_never_moves_a_known_end(said: str, more: str, prefix: str) -> None:
-    for suffix in ("", "\n", ")\n", "\n}\n"):
-        place = Hole(prefix=prefix, suffix=suffix)
-        end = end_of(said, place)
-        if end is not None:
-            assert end_of(said + more, place) == end
+def test_what_would_replace_a_bracket_is_inserted_before_it(
+    text: str, covers: int, suffix: str, inserted: str
+) -> None:
+    assert as_insertion(Fill(text=text, covers=covers), suffix) == inserted
 
 
-@given(st.text("ab()\n", max_size=12), st.text("ab()\n", max_size=12))
-def test_what_overlap_takes_away_the_suffix_brings_back(insertion: str, suffix: str) -> None:
-    size = overlap(insertion, suffix)
-    kept = insertion[: len(insertion) - size]
-    assert kept + suffix[:size] == insertion
+def test_half_a_word_is_left_to_the_model_to_write_whole() -> None:
+    def script(request: GenerateRequest) -> Sequence[Event]:
+        assert isinstance(request.prompt, FillPrompt)
+        return answer_script("len(values)" if request.prompt.prefix.endswith("/ ") else "ms")
+
+    place = hole("mean = sum(values) / le|\n")
+    engine = ScriptedEngine(script)
+    assert complete(engine, request_for(place), place) == "n(values)"
+    assert len(engine.requests) == 1
+
+
+def test_what_was_asked_for_reaches_the_engine() -> None:
+    place = hole("x = |\n")
+    engine = ScriptedEngine(answer_script("1"))
+    sampling = SamplingParams(max_tokens=5, temperature=0.4, stop=("!",))
+    request = build_request(place, sampling, route="copy", k=3)
+    complete(engine, request, place)
+    [sent] = engine.requests
+    assert (sent.route, sent.k, sent.client, sent.priority) == ("copy", 3, "complete", "fill")
+    assert (sent.sampling.max_tokens, sent.sampling.temperature) == (5, 0.4)
+    assert "!" in sent.sampling.stop
 
 
 def test_complete_stops_the_engine_at_the_end_of_the_block() -> None:
@@ -232,11 +238,10 @@ def test_an_indentation_that_the_cursor_s_line_has_is_not_inserted_again() -> No
     ("marked", "text", "kept"),
     [
         ("def f():\n    |", "    x", "x"),
-        ("def f():\n    |", "  x", "  x"),
         ("class A:\n    def f():\n    |", "    x", "    x"),
         ("def f():\n|", "    x", "    x"),
-        ("def f():\n    x = |", "    y", "    y"),
     ],
 )
 def test_indentation_that_is_missing_is_kept(marked: str, text: str, kept: str) -> None:
-    assert beyond_indentation(text, hole(marked)) == kept
+    place = hole(marked)
+    assert complete(ScriptedEngine(answer_script(text)), request_for(place), place) == kept

@@ -33,6 +33,7 @@ def machine(
     available: int = 16 * GIB,
     cuda: CudaDevice | None = None,
     packages: dict[str, str | None] | None = None,
+    no_kernels: str = "",
 ) -> Machine:
     return Machine(
         python="3.11.7",
@@ -43,6 +44,7 @@ def machine(
         avx512_bf16=avx512_bf16,
         available_bytes=available,
         cuda=cuda,
+        no_kernels=no_kernels,
     )
 
 
@@ -82,6 +84,19 @@ def test_the_kernels_decide_what_is_claimed(sound: str, paths: Paths) -> None:
     assert "bit-identical" in kernels(machine(avx512_bf16=False), quant="int8")
     assert "same law" in kernels(machine(cuda=card))
     assert "bit-identical" in kernels(machine(cuda=card), device="cpu")
+
+
+def test_it_says_whether_the_pass_is_compiled_and_what_that_takes(sound: str, paths: Paths) -> None:
+    def compiled(of: Machine, **settings: object) -> str:
+        wanted = ModelSettings(model=sound, **settings)  # type: ignore[arg-type]
+        return fact(diagnose(wanted, None, of, paths), "Device", "compiled pass")
+
+    assert "at the first start" in compiled(machine())
+    without = compiled(machine(no_kernels="no C compiler was found (pip install ziglang)"))
+    assert "pip install ziglang" in without
+    assert "twice as long" in without
+    assert "NF4" in compiled(machine(), quant="int8")
+    assert "switched off" in compiled(machine(), native=False)
 
 
 def test_the_plan_is_for_the_gpu_where_there_is_one(sound: str, paths: Paths) -> None:

@@ -158,6 +158,7 @@ def test_a_failure_of_before_is_tried_again(shop: Shop) -> None:
         for _ in range(2):
             with pytest.raises(ModelError, match="damaged"):
                 await get_ready(shop, settings_of("broken/model"))
+            await everyone_left(shop)
 
     asyncio.run(main())
     assert shop.opened.count("broken/model") == 2

@@ -104,7 +104,7 @@ def test_any_other_server_is_timed_by_its_stream() -> None:
 
 
 def test_a_refusal_is_told_in_the_server_s_words() -> None:
-    with pytest.raises(RequestError, match="400: .*context too small"):
+    with pytest.raises(RequestError, match=r"400: .*context too small"):
         peer_on(llama(status=400).client, tiny_session()).run(CHAT, SamplingParams())
     with pytest.raises(RequestError, match="404: no such model"):
         peer_on(Server(status=404).client, tiny_session()).run(CHAT, SamplingParams())

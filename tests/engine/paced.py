@@ -43,13 +43,13 @@ class PacedModel(Model):
                 self._ask_leave()
         return super().run_layers(hidden, spans, *rest, first=first, stop=stop)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, vocab: int | None = None) -> Tensor:
         if self._held:
             self._ask_leave()
         self.passes += 1
         if self.errors:
             raise self.errors.pop(0)
-        return super().logits(hidden)
+        return super().logits(hidden, vocab)
 
     def hold(self, *, prefill: bool = False) -> None:
         """From now on every scoring pass waits for leave, and with `prefill` every wide one."""

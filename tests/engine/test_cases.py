@@ -28,8 +28,8 @@ def test_every_kind_of_request_has_eight() -> None:
 
 
 def test_the_names_of_the_first_release_are_kept() -> None:
-    known = "chat-short chat-code prose json fill edit-rename long-explain long-edit".split()
-    assert set(known) <= set(CASES)
+    known = {"chat-short", "chat-code", "prose", "json", "fill", "edit-rename"}
+    assert known | {"long-explain", "long-edit"} <= set(CASES)
 
 
 @pytest.mark.parametrize("case", FILLS, ids=lambda case: str(case.name))
@@ -78,4 +78,4 @@ def test_long_prompts_begin_alike_and_hold_what_they_ask_for() -> None:
 def test_the_first_of_each_kind() -> None:
     two = first_of_each_kind(built_in_cases(), 2)
     assert len(two) == 2 * len(KINDS)
-    assert [case.name for case in two if case.kind == "edit"][0] == "edit-rename"
+    assert next(case.name for case in two if case.kind == "edit") == "edit-rename"

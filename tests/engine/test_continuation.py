@@ -129,8 +129,8 @@ class Favouring(PacedModel):
 
     word = 0
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        scores = super().logits(hidden)
+    def logits(self, hidden: Tensor, vocab: int | None = None) -> Tensor:
+        scores = super().logits(hidden, vocab)
         scores[:, self.word] += 1e4
         return scores
 

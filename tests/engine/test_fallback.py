@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.acceptance import Acceptance, Prior
 from engine.costs import BucketCosts, CostTable, bucket_of, bucket_tokens
-from engine.draft_length import MIN_GAIN, MIN_K, Acceptance
+from engine.draft_length import MIN_GAIN
 from engine.fallback import fallback_tokens
 from engine.protocol import Route, SamplingParams
 
@@ -19,20 +20,25 @@ SKIP: tuple[Route, int] = ("layer_skip", 0)
 
 
 def bucket(pass_step: float, draft: float = 0.5) -> BucketCosts:
-    ratio = {w: 1 + pass_step * (w - 1) for w in range(1, 34)}
-    return BucketCosts(unit_ms=1.0, pass_ratio=ratio, draft_ratio=draft, tail_ratio=dict(ratio))
+    ratio = [1 + pass_step * rows for rows in range(33)]
+    return BucketCosts(
+        unit_ms=1.0,
+        passes=ratio,
+        drafts={"layer_skip": [draft * k for k in range(1, 33)]},
+        rests={"layer_skip": list(ratio)},
+    )
 
 
 def table(steps: dict[int, float]) -> CostTable:
     """Bucket → what each further row of a pass costs there."""
-    return CostTable(
-        exit_layer=3, layers=4, buckets={at: bucket(step) for at, step in steps.items()}
-    )
+    return CostTable(buckets={at: bucket(step) for at, step in steps.items()})
 
 
 def record(rate: float, *, tried: bool = True) -> Acceptance:
-    made = Acceptance(first=rate, later=rate)
-    made.tried = tried
+    """Of what was tested a share of `rate` was kept."""
+    made = Acceptance(Prior(rates=(rate, rate, rate), worth=1e9))
+    if tried:
+        made.test(0, kept=True)
     return made
 
 
@@ -82,7 +88,7 @@ def test_drafting_by_layers_costs_its_drafts_too() -> None:
 @given(
     steps=st.dictionaries(st.integers(0, 7), st.floats(0.0, 1.5), min_size=1),
     rate=st.floats(0.05, 0.95),
-    max_k=st.integers(2, 8),
+    max_k=st.integers(1, 8),
     limit=st.integers(64, 20_000),
 )
 def test_it_is_the_least_context_behind_which_nothing_pays(
@@ -96,8 +102,8 @@ def test_it_is_the_least_context_behind_which_nothing_pays(
     pays = [
         max(
             record(rate).expected_tokens(k)
-            / table(steps).round_ratio(bucket_tokens(at), k=k, drafted_by_layers=False)
-            for k in range(MIN_K, max_k + 1)
+            / table(steps).round_ratio(bucket_tokens(at), route="copy", k=k)
+            for k in range(1, max_k + 1)
         )
         >= MIN_GAIN
         for at in range(bucket_of(limit) + 1)

@@ -70,9 +70,8 @@ def another(model: Model) -> LowPrecisionDrafter:
     return LowPrecisionDrafter(Model(arch, tensors, context_tokens=64))
 
 
-@pytest.mark.parametrize("params", [EVERYTHING, HOT], ids=["everything", "hot"])
-def test_two_tokens_follow_the_models_law(params: SamplingParams) -> None:
-    bench = Bench(params, another)
+def test_two_tokens_follow_the_models_law() -> None:
+    bench = Bench(EVERYTHING, another)
     found, wanted = bench.law(2, 2), bench.plain(2)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
     assert distance(found, wanted) < 1e-9

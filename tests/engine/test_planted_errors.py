@@ -236,7 +236,9 @@ def shifted(kind: type[_Shifted], shift: int, model: Model) -> KVCache:
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
-@pytest.mark.parametrize(("route", "k"), [("plain", 0), ("copy", 3), ("layer_skip", 3)])
+@pytest.mark.parametrize(
+    ("route", "k"), [("plain", 0), ("copy", 3), ("layer_skip", 3), ("exit_head", 3)]
+)
 def test_a_rollback_one_short_is_asserted_by_the_round(shift: int, route: str, k: int) -> None:
     model = tiny_model()
     with pytest.raises(AssertionError, match="write pointer"):

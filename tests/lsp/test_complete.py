@@ -134,6 +134,22 @@ async def test_a_model_with_another_word_in_mind_is_asked_for_the_text_as_it_sta
     assert asked.count("print(") == 1, "what it has in mind is known by now"
 
 
+@on_a_loop
+async def test_a_cancelled_wish_leaves_word_of_the_other_word() -> None:
+    engine = Engine(lambda prompt: "numbers" if prompt.prefix.endswith("(") else "ted(numbers)")
+    session = Session(engine, "print(sor▮\n")
+    engine._hold_after = 2
+    wish = asyncio.ensure_future(session.ask())
+    await engine.holding.wait()
+    wish.cancel()
+    await session.settle()
+    engine._hold_after = None
+    session.type("x")
+    await session.ask()
+    asked = [prompt.prefix.splitlines()[-1] for prompt in engine.prompts]
+    assert asked[:3] == ["print(", "print(sor", "print(sorx"]
+
+
 @pytest.mark.parametrize("text", ["x = 12▮\n", "conf▮ig = 1\n", "w" * 40 + "▮\n", "a.▮\n", "▮"])
 def test_where_no_word_was_begun_the_text_is_asked_for_as_it_stands(text: str) -> None:
     before, _, after = text.partition("▮")

@@ -117,6 +117,29 @@ async def test_an_answer_made_again_stands_beside_the_first(tmp_path: Path) -> N
 
 
 @on_loop
+async def test_an_edit_that_is_given_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    async with running(chat(ScriptedEngine(answer_script("yes")), tmp_path)) as pilot:
+        await ask(pilot, "first")
+        before = said(pilot)
+        screen = screen_of(pilot)
+        screen.transcript.focus()
+        await pilot.press("up", "up", "e")
+        await until(pilot, lambda: screen.prompt.text == "first")
+        assert said(pilot) == []
+        await pilot.press("ctrl+c")
+        talk = screen.asking.talk
+        assert talk.conversation is not None
+        assert talk.history.thread(talk.history.leaf(talk.conversation) or 0)[-1].content == "yes"
+        await pilot.press("f9")
+        await until(pilot, lambda: said(pilot) == before)
+        await quiet(pilot)
+        await pilot.press("f9")
+        await quiet(pilot)
+        toasts = [one.message for one in pilot.app._notifications]
+        assert toasts == ["there is only one version"]
+
+
+@on_loop
 async def test_an_edited_question_begins_a_branch(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"))
     async with running(chat(engine, tmp_path)) as pilot:

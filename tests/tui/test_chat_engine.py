@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from msgspec.structs import replace
+from textual.binding import Binding
 from textual.widgets import Input, OptionList
 
 from engine.protocol import EngineStatus, Failed, LoadProgress, ModelError, SamplingParams
@@ -24,10 +25,12 @@ from tests.tui.chat_harness import (
 )
 from tui.diff_screen import DiffScreen
 from tui.first_run import CatalogueScreen
-from tui.help_screen import HelpScreen
+from tui.help_screen import HelpScreen, help_text
 from tui.messages import SettingsChanged
 from tui.name_dialog import NameDialog
 from tui.settings import ChatSettings, LiveSettings
+from tui.terminal_keys import NEWLINE_KEYS
+from tui.transcript import Transcript
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -292,6 +295,17 @@ async def test_a_new_conversation_and_back_to_the_old_one(tmp_path: Path) -> Non
         await pilot.press("enter")
         await until(pilot, lambda: said(pilot) == [("user", "the old one"), ("assistant", "yes")])
     assert len(engine.requests[1].prompt.turns) == 1  # type: ignore[union-attr]
+
+
+def test_the_help_has_the_keys_of_messages_and_all_that_begin_a_line() -> None:
+    text = help_text().plain
+    lines = [line.split() for line in text.splitlines() if line]
+    for binding in Transcript.BINDINGS:
+        key = binding.key if isinstance(binding, Binding) else binding[0]
+        if len(key) == 1:
+            assert any(line[0] == key for line in lines), key
+    for key in NEWLINE_KEYS:
+        assert key in text or "\r" in key
 
 
 @on_loop

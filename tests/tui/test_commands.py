@@ -132,7 +132,7 @@ def test_an_unknown_command_is_refused_with_a_suggestion() -> None:
         ("/k 0", "1 to 32"),
         ("/k 33", "1 to 32"),
         ("/k many", "auto"),
-        ("/route exit_head", "layer_skip"),
+        ("/route exit", "layer_skip, exit_head, low_precision"),
         ("/new now", "Write /new alone"),
     ],
 )

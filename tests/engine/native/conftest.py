@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.native.bindings import Native
-from engine.native.build import native_kernels, unsuitable
+from engine.native.build import native_kernels
+from engine.native.suitable import unsuitable
 
 collect_ignore_glob = ["test_*.py"] if unsuitable() else []
 

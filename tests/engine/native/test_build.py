@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.native.build import compilers_here, native_kernels
+from engine.native.build import native_kernels
+from engine.native.suitable import compilers_here
 
 
 def test_what_was_built_is_used_again(kernels_folder: Path, native: object) -> None:

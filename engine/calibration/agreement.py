@@ -1,0 +1,176 @@
+"""How often shorter paths say what the whole model says, on the model's own answers.
+
+Greedily, and at temperatures: the chance that rejection sampling keeps a token is the overlap
+Σ min(p, q) of the two laws. By position in a draft: the share of tokens kept where those drafted
+before were. It knows no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from engine.draft.contract import Drafter, Guesser
+from engine.model import Model
+from engine.protocol import SamplingParams
+from engine.row import Chain, Row
+from engine.train.agreement import STEPS, Jump, batches
+from engine.train.samples import Sample
+from engine.train.tail import OwnSlots, Tail, drafting_starts
+
+TEMPERATURES = (0.0, 0.7, 1.0)
+ByPosition = tuple[float, ...]
+BRIEF_TOKENS = 250
+_ROWS = 64
+_GUESSED = 4
+
+
+@torch.no_grad()
+def exit_agreement(
+    model: Model, samples: Sequence[Sample], exits: Sequence[int]
+) -> dict[int, dict[float, ByPosition]]:
+    """Of each exit layer, at each temperature. An exit's drafts read exact keys and values, so the
+    second token of a draft agrees as often as any first one: only streaks make a difference."""
+    kept: dict[int, dict[float, list[Tensor]]] = {
+        layer: {temperature: [] for temperature in TEMPERATURES} for layer in exits
+    }
+    for sample in samples:
+        at = slice(max(0, sample.answer_at - 1), sample.tokens)
+        full = sample.states[model.architecture.layers][at]
+        parts: dict[tuple[int, float], list[Tensor]] = {}
+        for rows in torch.split(torch.arange(len(full)), _ROWS):
+            scores = model.logits(full[rows]).float()
+            laws = {temperature: _law(scores, temperature) for temperature in TEMPERATURES}
+            for layer in exits:
+                draft = model.logits(sample.states[layer][at][rows]).float()
+                for temperature, law in laws.items():
+                    found = _kept(law, draft, temperature)
+                    parts.setdefault((layer, temperature), []).append(found)
+        for (layer, temperature), found_parts in parts.items():
+            kept[layer][temperature].append(torch.cat(found_parts))
+    return {
+        layer: {temperature: by_position(found) for temperature, found in of.items()}
+        for layer, of in kept.items()
+    }
+
+
+@torch.no_grad()
+def jump_agreement(
+    model: Model, tail: Tail, jump: Jump, samples: Sequence[Sample], path: tuple[int, int]
+) -> dict[float, ByPosition]:
+    """Of a path with a jump from layer `path[0]` to `path[1]`, drafting as the route does from
+    every token of the answers, as far as `BRIEF_TOKENS` goes: whole laws take their time."""
+    first, landing = path
+    overlaps: dict[float, list[Tensor]] = {temperature: [] for temperature in TEMPERATURES}
+    for starts in batches(drafting_starts(_few(samples), STEPS), _ROWS):
+        past, own = starts.gathered(landing, -1), OwnSlots()
+        columns: dict[float, list[Tensor]] = {temperature: [] for temperature in TEMPERATURES}
+        for step in range(STEPS):
+            past = jump(starts.gathered(first, step), past)
+            draft = tail.scores(tail.run(past, starts, own, step=step, first=landing))
+            full = model.logits(starts.gathered(model.architecture.layers, step)).float()
+            for temperature in TEMPERATURES:
+                columns[temperature].append(overlap(full, draft, temperature))
+        for temperature, column in columns.items():
+            overlaps[temperature].append(torch.stack(column, dim=1))
+    found = {}
+    for temperature, rows in overlaps.items():
+        kept = torch.cat(rows).double()
+        before = torch.cat((torch.ones_like(kept[:, :1]), kept[:, :-1].cumprod(dim=1)), dim=1)
+        shares = (kept * before).sum(dim=0) / before.sum(dim=0).clamp_min(1e-9)
+        found[temperature] = tuple(float(share) for share in shares)
+    return found
+
+
+def _few(samples: Sequence[Sample]) -> list[Sample]:
+    """The first samples of `BRIEF_TOKENS` answered tokens."""
+    few: list[Sample] = []
+    for sample in samples:
+        few.append(sample)
+        if sum(one.tokens - one.answer_at for one in few) >= BRIEF_TOKENS:
+            break
+    return few
+
+
+def overlap(full: Tensor, draft: Tensor, temperature: float) -> Tensor:  # (T, V), (T, n) -> (T,)
+    """The chance that a token of the draft is kept; n ≤ V ids are scored by it."""
+    return _kept(_law(full, temperature), draft, temperature)
+
+
+def _law(full: Tensor, temperature: float) -> Tensor:  # (T, V) -> (T,) int64 or (T, V)
+    """The greedy token, or the law at a temperature."""
+    return full.argmax(dim=-1) if temperature == 0 else (full / temperature).softmax(dim=-1)
+
+
+def _kept(law: Tensor, draft: Tensor, temperature: float) -> Tensor:  # (T,)
+    if temperature == 0:
+        return (law == draft.argmax(dim=-1)).float()
+    q = (draft / temperature).softmax(dim=-1)
+    return torch.minimum(law[:, : draft.shape[1]], q).sum(dim=-1)
+
+
+def by_position(runs: Sequence[Tensor], steps: int = STEPS) -> ByPosition:
+    """Chances along texts, one tensor a text, as shares by position in drafts from every token."""
+    kept, reached = [0.0] * steps, [0.0] * steps
+    for run in runs:
+        chance = torch.ones(len(run), dtype=torch.float64)
+        for step in range(min(steps, len(run))):
+            ahead = run[step:].double()
+            chance = chance[: len(ahead)]
+            reached[step] += float(chance.sum())
+            chance = chance * ahead
+            kept[step] += float(chance.sum())
+    return tuple(k / r if r else 0.0 for k, r in zip(kept, reached, strict=True))
+
+
+def guess_agreement(
+    drafter: Drafter, samples: Sequence[Sample]
+) -> dict[int, tuple[float, float, float]]:
+    """Of a drafter that needs no pass, by its class of evidence: the 1st, the 2nd, later tokens."""
+    assert isinstance(drafter, Guesser), "only guesses are free to compare"
+    tested: dict[int, list[list[int]]] = {}
+    for sample in samples:
+        for evidence, position, kept in _guessed(drafter, sample):
+            counts = tested.setdefault(evidence, [[0, 0, 0], [0, 0, 0]])
+            counts[0][min(position, 2)] += 1
+            counts[1][min(position, 2)] += kept
+    return {
+        evidence: _rates(counts[0], counts[1])
+        for evidence, counts in tested.items()
+        if counts[0][0] >= _ROWS // 2
+    }
+
+
+def _rates(tested: Sequence[int], kept: Sequence[int]) -> tuple[float, float, float]:
+    """Shares, drawn a little towards a half where there were few tests."""
+    first, second, later = ((k + 1) / (t + 2) for t, k in zip(tested, kept, strict=True))
+    return first, second, later
+
+
+def _guessed(drafter: Drafter, sample: Sample) -> Iterator[tuple[int, int, bool]]:
+    """Class, position and outcome of every guess along one answer."""
+    assert isinstance(drafter, Guesser)
+    ids = sample.ids.tolist()
+    tokens = ids[: sample.answer_at]
+    row = Row(
+        id="calibration",
+        tokens=tokens,
+        prompt_tokens=len(tokens),
+        cache_row=0,
+        chain=Chain(SamplingParams(), tokens, torch.device("cpu")),
+        stop_ids=frozenset(),
+        max_tokens=1 << 20,
+    )
+    for at in range(sample.answer_at, len(ids)):
+        evidence = drafter.evidence(row)
+        if evidence is not None:
+            for position, token in enumerate(drafter.guess(row, _GUESSED)):
+                if at + position >= len(ids):
+                    break
+                kept = token == ids[at + position]
+                yield evidence, position, kept
+                if not kept:
+                    break
+        tokens.append(ids[at])

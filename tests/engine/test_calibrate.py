@@ -1,0 +1,147 @@
+"""Costs measured with real rounds of a random model, and when they are measured anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.cache import KVCache
+from engine.calibrate import CONTEXTS, FILES_KEPT, costs_of, key_of
+from engine.config import MAX_DRAFT_TOKENS
+from engine.costs import CostTable, bucket_of
+from engine.draft.contract import Drafter
+from engine.draft.copy import CopyDrafter
+from engine.draft.layer_skip import LayerSkipDrafter
+from engine.model import Model
+from engine.pretend import Stage
+
+from .tiny import tiny_model
+
+DIGEST = "d" * 64
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model(context=256)
+
+
+def drafters(model: Model, exit_layer: int = 3) -> list[Drafter]:
+    return [CopyDrafter(model.device), LayerSkipDrafter(model, exit_layer)]
+
+
+def only_file(folder: Path) -> Path:
+    (file,) = folder.glob("costs-*.json")
+    return file
+
+
+def test_every_width_and_draft_length_has_a_cost(model: Model) -> None:
+    table = costs_of(model, drafters(model), folder=None, digest=DIGEST)
+    costs = table.nearest(bucket_of(CONTEXTS[0]))
+    assert costs.unit_ms > 0
+    assert costs.passes[0] == 1.0
+    assert len(costs.passes) == len(costs.rests["layer_skip"]) == MAX_DRAFT_TOKENS + 1
+    assert len(costs.drafts["layer_skip"]) == MAX_DRAFT_TOKENS
+    assert set(costs.drafts) == {"layer_skip"}
+    assert all(ratio > 0 for ratio in (*costs.passes, *costs.drafts["layer_skip"]))
+    assert costs.draft_ratio("copy", 5) == 0
+
+
+def test_what_was_measured_is_read_back_and_brought_up_to_date(
+    model: Model, tmp_path: Path
+) -> None:
+    first = costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    kept = json.loads(only_file(tmp_path).read_bytes())
+    again = costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    assert json.loads(only_file(tmp_path).read_bytes()) == kept, "it was not measured again"
+    at = bucket_of(CONTEXTS[0])
+    assert again.nearest(at).passes == pytest.approx(first.nearest(at).passes)
+    assert again.nearest(at).rests == first.nearest(at).rests
+    assert again.unit_ms(100) != first.unit_ms(100)
+
+
+def test_another_model_is_measured_for_itself(model: Model, tmp_path: Path) -> None:
+    for digest in ("a" * 64, "b" * 64):
+        table = costs_of(model, drafters(model), folder=tmp_path, digest=digest)
+        assert digest in table.key
+    assert len(list(tmp_path.glob("costs-*.json"))) == 2
+
+
+def test_the_key_names_model_device_threads_and_versions(model: Model) -> None:
+    key = key_of(model, DIGEST)
+    assert DIGEST in key
+    assert "cpu" in key
+    assert " threads" in key
+    assert "torch 2." in key
+    assert "sspec-assist " in key
+
+
+def test_costs_of_another_key_are_measured_anew(model: Model, tmp_path: Path) -> None:
+    """The name of the file is a short hash; what it holds for stands in it."""
+    costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    file = only_file(tmp_path)
+    changed = json.loads(file.read_bytes()) | {"key": "another"}
+    changed["buckets"]["0"]["passes"][1] = 77.0
+    file.write_text(json.dumps(changed))
+    table = costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    assert table.nearest(0).passes[1] < 70
+    assert json.loads(file.read_bytes())["key"] == key_of(model, DIGEST)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"buckets": {}}', b'{"buckets": 3}'])
+def test_a_damaged_file_is_measured_anew(content: bytes, model: Model, tmp_path: Path) -> None:
+    costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    file = only_file(tmp_path)
+    file.write_bytes(content)
+    table = costs_of(model, drafters(model), folder=tmp_path, digest=DIGEST)
+    assert table.plain_tokens_per_s(0) > 0
+    assert json.loads(file.read_bytes())["buckets"]
+
+
+def test_a_route_of_another_shape_is_measured_and_the_rest_is_kept(
+    model: Model, tmp_path: Path
+) -> None:
+    costs_of(model, drafters(model, 3), folder=tmp_path, digest=DIGEST)
+    file = only_file(tmp_path)
+    marked = json.loads(file.read_bytes())
+    marked["buckets"]["0"]["passes"][1] = 7.0
+    marked["buckets"]["0"]["drafts"]["layer_skip"][0] = 55.0
+    file.write_text(json.dumps(marked))
+    table = costs_of(model, drafters(model, 1), folder=tmp_path, digest=DIGEST)
+    assert table.nearest(0).passes[1] == 7.0
+    assert table.nearest(0).drafts["layer_skip"][0] < 50
+    assert json.loads(file.read_bytes())["shapes"] == table.shapes
+
+
+def test_old_files_are_forgotten(model: Model, tmp_path: Path) -> None:
+    for at in range(FILES_KEPT + 2):
+        costs_of(model, drafters(model), folder=tmp_path, digest=f"{at}" * 64)
+    assert len(list(tmp_path.glob("costs-*.json"))) == FILES_KEPT
+
+
+def test_a_folder_that_cant_be_written_costs_nothing_but_time(model: Model, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    table = costs_of(model, drafters(model), folder=file / "under", digest=DIGEST)
+    assert table.plain_tokens_per_s(0) > 0
+
+
+@pytest.mark.parametrize("reusable", [0, 1, 3])
+@pytest.mark.parametrize("rows", [1, 2, 5, 33])
+def test_pretended_rounds_leave_the_row_as_it_was(model: Model, rows: int, reusable: int) -> None:
+    stage = Stage(model=model, cache=model.new_cache(1), drafters=drafters(model))
+    stage.fill(100)
+    assert stage.rest_ms(100, rows, reusable) > 0
+    assert stage.cache.lengths[0] == 100
+    assert stage.draft_ms(100, drafters(model)[1], 3) > 0
+    assert stage.cache.lengths[0] == 100
+
+
+def test_a_table_of_a_cache_too_short_for_the_usual_contexts(model: Model) -> None:
+    short = tiny_model(context=64)
+    cache: KVCache = short.new_cache(1)
+    assert cache.slots < CONTEXTS[0]
+    table = costs_of(short, drafters(short), folder=None, digest=DIGEST)
+    assert isinstance(table, CostTable)
+    assert list(table.buckets) == [0]
