@@ -15,6 +15,8 @@ from engine.protocol import SamplingParams
 
 LEAST = 1e-30
 """A temperature or top_p below it counts as this much: float32 would make a zero of it."""
+FRONT = 1024
+"""Tokens that top-p ranks before it ranks all."""
 
 
 def is_greedy(params: SamplingParams) -> bool:
@@ -86,11 +88,24 @@ def draw(
 
 def _keep_nucleus(probs: Tensor, top_p: float) -> Tensor:
     """The smallest set of most probable tokens whose mass reaches `top_p` (Holtzman et al. 2020,
-    §3.1); the token that crosses the border is kept."""
-    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
+    §3.1); the token that crosses the border is kept.
+
+    Ranking a whole vocabulary costs more than a pass of the model, and the mass nearly always lies
+    with a few: only rows whose first `FRONT` tokens don't hold it are ranked to the end.
+    """
+    front, order = probs.topk(min(FRONT, probs.shape[-1]), dim=-1, sorted=True)
+    kept = torch.zeros_like(probs).scatter(-1, order, _up_to(front, top_p))
+    flat = front.cumsum(dim=-1)[..., -1] < top_p
+    if front.shape[-1] < probs.shape[-1] and bool(flat.any()):
+        ranked, order = probs[flat].sort(dim=-1, descending=True, stable=True)
+        kept[flat] = torch.zeros_like(ranked).scatter(-1, order, _up_to(ranked, top_p))
+    return _renormalise(kept)
+
+
+def _up_to(ranked: Tensor, top_p: float) -> Tensor:
+    """`ranked` without what lies beyond the token that reaches `top_p`."""
     before = ranked.cumsum(dim=-1) - ranked
-    kept = ranked.masked_fill(before >= top_p, 0.0)
-    return _renormalise(torch.zeros_like(probs).scatter(-1, order, kept))
+    return ranked.masked_fill(before >= top_p, 0.0)
 
 
 def _renormalise(probs: Tensor) -> Tensor:

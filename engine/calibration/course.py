@@ -35,7 +35,6 @@ from engine.train.agreement import judge_jump
 from engine.train.answers import Decoder, Question
 from engine.train.candidates import Bench, Candidate, candidates, draft_vocabulary, packed
 from engine.train.moments import Moments
-from engine.train.order import FIRSTS, TAILS
 from engine.train.prospect import prospect
 from engine.train.samples import Marks, Sample
 from engine.train.step_costs import step_costs
@@ -44,7 +43,10 @@ from engine.train.tail import Tail
 ANSWERED, JUDGED, TIMED = 0.4, 0.7, 1.0
 """Shares of the time at which the stages end."""
 EXITS_FROM, EXITS_TO = 0.3, 0.8
-MOST_EXITS = 9
+MOST_EXITS = 7
+FIRSTS, TAILS = (1, 2), (6, 4, 2)
+"""Layers before a jump and after it: enough to see what training could start from."""
+JUMPS_SHOWN = 2
 PATHS_TIMED = 4
 COSTS_S = 1.5
 """Seconds for the costs of one path at one context length."""
@@ -150,7 +152,7 @@ class Calibration:
         bench = Bench(tail=tail, held_out=judges.held_out, costs=costs)
         pairs = Marks(firsts=_few(arch.layers), jumps=marks.jumps, layers=arch.layers)
         found = candidates(Moments(fitted_on or judges.samples), bench, pairs)
-        paths = [self._jump_path(one, tail, judges) for one in found]
+        paths = [self._jump_path(one, tail, judges) for one in found[:JUMPS_SHOWN]]
         if loaded.head is not None:
             paths.append(self._head_path(loaded.head, bench, judges))
         return paths, _with(report, head_share=costs.head)

@@ -128,8 +128,8 @@ def test_stale_slots_do_not_matter() -> None:
     """What a rejected draft left beyond the pointer can't reach a later token."""
     model = tiny_model()
     clean, _ = generate(model, new_row(PROMPT), "plain", 0)
-    dirty = model.new_cache(2)
-    for block in (*dirty.keys, *dirty.values):
-        block.fill_(1e4)
     for route in ("layer_skip", "exit_head"):
+        dirty = model.new_cache(2)
+        for block in (*dirty.keys, *dirty.values):
+            block.fill_(1e4)
         assert generate(model, new_row(PROMPT), route, 4, cache=dirty)[0] == clean
