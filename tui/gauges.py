@@ -22,7 +22,6 @@ _LONGEST_DIGIT = 9
 
 ROUTE_GLYPHS: dict[Route, str] = {
     "copy": "C",
-    "recycle": "R",
     "layer_skip": "L",
     "exit_head": "H",
     "low_precision": "Q",

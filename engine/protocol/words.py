@@ -7,10 +7,8 @@ from typing import Literal
 PROTOCOL_VERSION = 1
 """Raised by one whenever an older client or engine could misread what is sent."""
 
-Route = Literal["plain", "copy", "recycle", "layer_skip", "exit_head", "low_precision"]
-RouteChoice = Literal[
-    "auto", "plain", "copy", "recycle", "layer_skip", "exit_head", "low_precision"
-]
+Route = Literal["plain", "copy", "layer_skip", "exit_head", "low_precision"]
+RouteChoice = Literal["auto", "plain", "copy", "layer_skip", "exit_head", "low_precision"]
 Priority = Literal["chat", "fill", "idle"]
 """A fill goes before a chat; an idle one is a fill that nobody waits for, and goes after both."""
 TokenKind = Literal["accepted", "recovered", "bonus", "plain"]
