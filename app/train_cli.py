@@ -140,11 +140,12 @@ def _loaded(settings: ModelSettings) -> Loaded:
         progress("starting", 0, 0)
         from engine.loading import load
 
+        converted, kernels = paths.converted_dir(), paths.kernels_dir()
         if wanted.context_tokens is None:
             short = replace(wanted, context_tokens=CONTEXT_TOKENS)
             with suppress(RequestError):  # of a model whose own context is shorter still
-                return load(source.path, short, paths.converted_dir(), progress)
-        return load(source.path, wanted, paths.converted_dir(), progress)
+                return load(source.path, short, converted, progress, kernels=kernels)
+        return load(source.path, wanted, converted, progress, kernels=kernels)
 
 
 def _course(loaded: Loaded, asked: Order, shown: Shown) -> Course:
