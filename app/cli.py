@@ -68,7 +68,6 @@ All commands: sspec-assist --help"""
 cli = typer.Typer(
     name="sspec-assist",
     cls=SentenceGroup,
-    epilog=_EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -105,17 +105,7 @@ class Session:
         self._check(ids)
         tokens = list(ids)
         model = self.loaded.model
-        grounds = Grounds(
-            model=model,
-            exit_layer=self._exit_layer_at(len(tokens)),
-            head=self._head,
-            profile=self._profile,
-            earlier=self.earlier,
-            twin=self.loaded.twin,
-            settings=self.settings,
-            costs=self.costs,
-            records=self._records,
-        )
+        grounds = self._grounds(len(tokens))
         drafting = Drafting(grounds, Steering(route=request.route, k=request.k))
         stream = self.loaded.text.stream(request.sampling.stop, after=said)
         # Last of all that can fail: a claimed row comes back only through an answer.
@@ -172,6 +162,19 @@ class Session:
         if self.settings.exit_layer is not None or self._profile is None:
             return self.exit_layer
         return self._profile.exit_layer_at(context_tokens) or self.exit_layer
+
+    def _grounds(self, context_tokens: int) -> Grounds:
+        return Grounds(
+            model=self.loaded.model,
+            exit_layer=self._exit_layer_at(context_tokens),
+            head=self._head,
+            profile=self._profile,
+            earlier=self.earlier,
+            twin=self.loaded.twin,
+            settings=self.settings,
+            costs=self.costs,
+            records=self._records,
+        )
 
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) > self.context_tokens:
