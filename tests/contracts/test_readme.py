@@ -68,7 +68,7 @@ def test_the_exit_codes_are_the_code_s() -> None:
 
 def test_every_command_is_explained() -> None:
     commands = set(typer.main.get_group(cli).commands)
-    assert commands == set(re.findall(r"^### `(\w+)`", section("Use"), re.MULTILINE))
+    assert commands == set(re.findall(r"^### `([\w-]+)`", section("Use"), re.MULTILINE))
 
 
 def test_the_examples_use_real_commands_and_options() -> None:
