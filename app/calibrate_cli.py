@@ -7,28 +7,25 @@ next start uses. Invariant: stopped before the end it changes nothing.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from app import logs, model_store
+from app import logs
 from app.calibrate_report import lines_of
+from app.offline import load_model
 from app.options import AsJson, ModelOptions, given, with_groups
-from app.paths import user_paths
-from app.progress import shown_on
 from app.settings import user_settings
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.settings import ModelSettings
     from engine.loading import Loaded
     from engine.profile import Profile
     from engine.train.answers import Question
@@ -88,7 +85,7 @@ def calibrate_command(
         raise RequestError(
             "bad_setting", f"--repo is '{what.repo}', no folder", "Name a project's folder."
         )
-    loaded = _loaded(settings)
+    loaded = load_model(settings, context_tokens=CONTEXT_TOKENS)
     from engine.calibration.course import Calibration
 
     questions = _questions(what, loaded)
@@ -133,29 +130,6 @@ def _questions(what: CalibrateOptions, loaded: Loaded) -> list[Question]:
     else:
         found = questions_for(loaded.text, what.repo, loaded.context_tokens)
     return found[: what.requests_count]
-
-
-def _loaded(settings: ModelSettings) -> Loaded:
-    """The model, with the context that long passes are timed at."""
-    from msgspec.structs import replace
-
-    from app.offline import SPINS
-
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    paths = user_paths()
-    wanted = settings.load()
-    with shown_on(sys.stderr) as progress:
-        source = model_store.resolve(settings.model, paths, progress)
-        progress("starting", 0, 0)
-        from engine.loading import load
-
-        folders = {"heads": paths.heads_dir(), "kernels": paths.kernels_dir()}
-        converted = paths.converted_dir()
-        if wanted.context_tokens is None:
-            enough = replace(wanted, context_tokens=CONTEXT_TOKENS)
-            with suppress(RequestError):  # of a model whose own context is shorter
-                return load(source.path, enough, converted, progress, **folders)
-        return load(source.path, wanted, converted, progress, **folders)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from app import model_store
 from app.paths import user_paths
 from app.progress import shown_on
+from engine.protocol import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from app.progress import Report
     from app.settings import ModelSettings, Settings
     from engine.config import DraftSettings, Wish
+    from engine.loading import Loaded
     from engine.protocol import Engine, RouteChoice
     from engine.session import Session
     from engine.trace import TraceFile
@@ -93,6 +96,34 @@ def load_session(model: ModelSettings, decode: DraftSettings, progress: Report) 
     with told("while this machine was measured", "Start with a smaller model."):
         costs = measured_costs(loaded, decode, loaded.folder)
     return Session(loaded, decode, costs, name=source.name)
+
+
+def load_model(model: ModelSettings, *, context_tokens: int) -> Loaded:
+    """The model by itself, for those who measure or train it: without a twin, and unless the user
+    says otherwise with `context_tokens` at most.
+
+    Stages are told on stderr. Raises as `open_engine` does.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    paths, wanted = user_paths(), model.load()
+    with shown_on(sys.stderr) as progress:
+        source = model_store.resolve(model.model, paths, progress)
+        progress("starting", 0, 0)
+        from engine.loading import load
+
+        load_it = partial(
+            load,
+            source.path,
+            cache_folder=paths.converted_dir(),
+            progress=progress,
+            heads=paths.heads_dir(),
+            kernels=paths.kernels_dir(),
+        )
+        if wanted.context_tokens is None:
+            enough = msgspec.structs.replace(wanted, context_tokens=context_tokens)
+            with suppress(RequestError):  # of a model whose own context is shorter
+                return load_it(settings=enough)
+        return load_it(settings=wanted)
 
 
 def _twin_wish(route: RouteChoice) -> Wish:

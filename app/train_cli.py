@@ -7,27 +7,25 @@ the same command goes on from what was kept.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from app import logs, model_store
+from app import logs
+from app.offline import load_model
 from app.options import ModelOptions, given, with_groups
 from app.paths import user_paths
-from app.progress import shown_on
 from app.settings import user_settings
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.settings import ModelSettings
     from engine.loading import Loaded
     from engine.train.course import Course, Shown
     from engine.train.order import Order
@@ -98,7 +96,7 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
         quick=what.quick,
         project=folder,
     )
-    loaded = _loaded(settings)
+    loaded = load_model(settings, context_tokens=CONTEXT_TOKENS)
     try:
         with _shown(sys.stderr) as shown:
             course = _course(loaded, asked, shown)
@@ -124,28 +122,6 @@ def _project(repo: Path | None) -> Path | None:
             "Name the folder of a project.",
         )
     return repo
-
-
-def _loaded(settings: ModelSettings) -> Loaded:
-    """The model, with just the context that questions and answers take."""
-    from msgspec.structs import replace
-
-    from app.offline import SPINS
-
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    paths = user_paths()
-    wanted = settings.load()
-    with shown_on(sys.stderr) as progress:
-        source = model_store.resolve(settings.model, paths, progress)
-        progress("starting", 0, 0)
-        from engine.loading import load
-
-        converted, kernels = paths.converted_dir(), paths.kernels_dir()
-        if wanted.context_tokens is None:
-            short = replace(wanted, context_tokens=CONTEXT_TOKENS)
-            with suppress(RequestError):  # of a model whose own context is shorter still
-                return load(source.path, short, converted, progress, kernels=kernels)
-        return load(source.path, wanted, converted, progress, kernels=kernels)
 
 
 def _course(loaded: Loaded, asked: Order, shown: Shown) -> Course:
