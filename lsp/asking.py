@@ -25,7 +25,7 @@ from engine.protocol import (
     SharedEngine,
     Snippet,
 )
-from lsp.context import Budget, Frame, budget_for, frame_for, prompt_for
+from lsp.context import Budget, Frame, budget_for, frame_for, patient, prompt_for
 from lsp.debounce import Pace
 from lsp.fill_run import Ask, FillRun, refusal
 from lsp.placing import begun_word, without_word
@@ -177,7 +177,7 @@ class Asker:
             id=next(self._ids),
             snapshot=snapshot,
             shape=shape_for(snapshot, settings, explicit),
-            prompt=await self._prompt(snapshot),
+            prompt=await self._prompt(snapshot, explicit=explicit),
             written=written,
             begun="" if written else self._begun(snapshot),
             sampling=drawn,
@@ -202,16 +202,18 @@ class Asker:
         if self._counting:
             await asyncio.wait(self._counting)
 
-    async def _prompt(self, snapshot: Snapshot) -> FillPrompt:
-        now, uri = self._clock(), snapshot.uri
+    async def _prompt(self, snapshot: Snapshot, *, explicit: bool) -> FillPrompt:
+        now, uri, speed = self._clock(), snapshot.uri, self.pace.prefill_tokens_per_s
         last = self._contexts.pop(uri, None)
-        budget = last.budget if last is not None else budget_for(self.pace.prefill_tokens_per_s)
-        frame = frame_for(snapshot, budget, None if last is None else last.frame)
+        budget = last.budget if last is not None else budget_for(speed)
+        shown = patient(budget, speed) if explicit else budget
+        frame = frame_for(snapshot, shown, None if last is None else last.frame)
         stays = last is not None and frame == last.frame and uri == self._last_uri
         if not stays:
             # All of it is read anew, so that this is the time to change what it holds.
-            budget = budget_for(self.pace.prefill_tokens_per_s)
-            frame = frame_for(snapshot, budget, frame)
+            budget = budget_for(speed)
+            shown = patient(budget, speed) if explicit else budget
+            frame = frame_for(snapshot, shown, frame)
         lasts = stays and last is not None and last.snippets and now - last.used_at < SNIPPETS_S
         if lasts:
             assert last is not None
@@ -224,7 +226,7 @@ class Asker:
         self._contexts[uri] = _Context(frame=frame, budget=budget, snippets=snippets, used_at=now)
         while len(self._contexts) > MOST_FRAMES:
             del self._contexts[next(iter(self._contexts))]
-        return prompt_for(snapshot, frame, budget, snippets)
+        return prompt_for(snapshot, frame, shown, snippets)
 
     def _learn(self, run: FillRun) -> None:
         if run.failed is not None:

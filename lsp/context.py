@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.protocol import FillPrompt, Snippet
 from lsp.shape_scan import plain_newlines
@@ -26,6 +27,9 @@ COLD_S = 2.0
 """How long a prompt may take to read that shares nothing with the one before."""
 KEY_S = 0.12
 """How long the suffix may take to read, which is read with every key."""
+ASKED_COLD_S = 4.0
+ASKED_SUFFIX_S = 0.8
+"""The same two where somebody asked and waits."""
 PROMPT_TOKENS = (800, 1_400, 2_400)
 SUFFIX_TOKENS = (48, 80, 128, 256)
 _PREFIX_SHARE = 0.55
@@ -56,15 +60,25 @@ class Frame(Struct, frozen=True, kw_only=True):
 def budget_for(prefill_tokens_per_s: float | None) -> Budget:
     """What a machine can read in time; the middle of the ranges while its speed is not known."""
     if prefill_tokens_per_s is None:
-        total, suffix = PROMPT_TOKENS[1], SUFFIX_TOKENS[1]
-    else:
-        total = _step(PROMPT_TOKENS, prefill_tokens_per_s * COLD_S)
-        suffix = _step(SUFFIX_TOKENS, prefill_tokens_per_s * KEY_S)
-    chars = total * CHARS_PER_TOKEN
-    return Budget(
-        prefix=round(chars * _PREFIX_SHARE),
-        suffix=round(suffix * CHARS_PER_TOKEN),
-        snippets=round(chars * _SNIPPET_SHARE),
+        return _budget(PROMPT_TOKENS[1], SUFFIX_TOKENS[1])
+    return _budget(
+        _step(PROMPT_TOKENS, prefill_tokens_per_s * COLD_S),
+        _step(SUFFIX_TOKENS, prefill_tokens_per_s * KEY_S),
+    )
+
+
+def patient(budget: Budget, prefill_tokens_per_s: float | None) -> Budget:
+    """The same for who asked and waits: the document may take longer to read, since it is read once
+    and not with every key."""
+    total, suffix = PROMPT_TOKENS[1], SUFFIX_TOKENS[-1]
+    if prefill_tokens_per_s is not None:
+        total = _step(PROMPT_TOKENS, prefill_tokens_per_s * ASKED_COLD_S)
+        suffix = _step(SUFFIX_TOKENS, prefill_tokens_per_s * ASKED_SUFFIX_S)
+    waits = _budget(total, suffix)
+    return replace(
+        budget,
+        prefix=max(waits.prefix, budget.prefix),
+        suffix=max(waits.suffix, budget.suffix),
     )
 
 
@@ -129,6 +143,16 @@ def _tail(text: str, end: int, most: int) -> str:
         return window
     cut = window.rfind("\n")
     return window[: cut + 1] if cut >= most // 2 else window
+
+
+def _budget(total: int, suffix: int) -> Budget:
+    """Parts of a prompt, from the tokens of all of it and of its suffix."""
+    chars = total * CHARS_PER_TOKEN
+    return Budget(
+        prefix=round(chars * _PREFIX_SHARE),
+        suffix=round(suffix * CHARS_PER_TOKEN),
+        snippets=round(chars * _SNIPPET_SHARE),
+    )
 
 
 def _step(steps: tuple[int, ...], wanted: float) -> int:

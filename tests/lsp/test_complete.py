@@ -314,6 +314,22 @@ async def test_an_explicit_wish_has_up_to_three_answers_that_differ() -> None:
 
 
 @on_a_loop
+async def test_an_explicit_wish_reads_on_behind_the_cursor_and_the_next_key_does_not() -> None:
+    rest = "".join(f"    later_{number} = {number}\n" for number in range(60))
+    session = Session(Engine("a + b"), f"def f(a, b):\n    total = ▮\n{rest}")
+    await session.ask()
+    await session.settle()
+    await session.ask(explicit=True)
+    session.type("q")
+    await session.ask()
+    asked = [one for one in session.engine.requests if one.priority == "fill"]
+    lengths = [len(one.prompt.suffix) for one in asked if isinstance(one.prompt, FillPrompt)]
+    assert lengths[0] == lengths[-1]
+    assert all(one > 2 * lengths[0] for one in lengths[1:-1])
+    assert len(lengths) > 2
+
+
+@on_a_loop
 async def test_what_is_shown_stays_first_when_more_is_asked_for() -> None:
     says = iter(["a + b", "", "b + a", "b - a", "b", "b * a"])
     session = Session(Engine(lambda _: next(says)), LINE)

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Snippet
-from lsp.context import CHARS_PER_TOKEN, Budget, Frame, budget_for, frame_for, prompt_for
+from lsp.context import (
+    CHARS_PER_TOKEN,
+    Budget,
+    Frame,
+    budget_for,
+    frame_for,
+    patient,
+    prompt_for,
+)
 from lsp.document import Snapshot
 
 BUDGET = Budget(prefix=400, suffix=60, snippets=200)
@@ -125,6 +133,18 @@ def test_a_faster_machine_is_shown_more(speed: float, total: int) -> None:
     assert budget.prefix >= 0.5 * total * CHARS_PER_TOKEN
     slow = budget_for(10)
     assert (slow.prefix, slow.suffix) <= (budget.prefix, budget.suffix)
+
+
+@pytest.mark.parametrize("speed", [None, 10.0, 180.0, 400.0, 20_000.0])
+def test_who_asked_and_waits_is_never_shown_less(speed: float | None) -> None:
+    budget = budget_for(speed)
+    waits = patient(budget, speed)
+    assert waits.prefix >= budget.prefix
+    assert waits.suffix >= budget.suffix
+    assert waits.snippets == budget.snippets
+    # Where reading is slow enough, as little as while typing.
+    more = (waits.prefix, waits.suffix) != (budget.prefix, budget.suffix)
+    assert more == (speed not in (10.0, 20_000.0))
 
 
 TEXTS = st.text("ab \n\r", max_size=60)

@@ -166,13 +166,17 @@ async def by_editor(wire: EditorWire, case: Case, folder: Path, *, explicit: boo
 
 
 async def fill_all(
-    cases: Sequence[Case], settings: Settings, folder: Path, minutes: float
-) -> list[Filled]:
-    """Fill and judge, until the time is over."""
+    cases: Sequence[Case],
+    settings: Settings,
+    folder: Path,
+    minutes: float,
+    keep: Callable[[Filled], object],
+) -> None:
+    """Fill and judge, until the time is over; `keep` gets one after the other."""
     engine = await loaded(settings, "complete")
     logged: list[str] = []
     options = {"maxTokens": settings.sampling.max_tokens}
-    until, filled = time.monotonic() + 60 * minutes, []
+    until = time.monotonic() + 60 * minutes
     async with served(folder, options, logged.append) as wire:
         # What 1 means as a trigger kind is settled by the first 2.
         await by_editor(wire, replace(cases[0], task_id="first/wish"), folder, explicit=False)
@@ -183,9 +187,9 @@ async def fill_all(
             logged.clear()
             theirs = await by_editor(wire, case, folder)
             said = next((line for line in reversed(logged) if case.file in line), "")
-            filled.append(await asyncio.to_thread(_judged, case, ours, theirs, said))
-            sys.stderr.write(f"{number}/{len(cases)} {case.file} {_word(filled[-1])}\n")
-    return filled
+            one = await asyncio.to_thread(_judged, case, ours, theirs, said)
+            keep(one)
+            sys.stderr.write(f"{number}/{len(cases)} {case.file} {_word(one)}\n")
 
 
 def _judged(case: Case, ours: str, theirs: str, said: str) -> Filled:
@@ -232,6 +236,13 @@ def alike(filled: Sequence[Filled]) -> bool:
     )
 
 
+def known(out: Path) -> dict[tuple[str, Kind], Filled]:
+    """What an earlier run has left in a file."""
+    lines = out.read_bytes().splitlines() if out.exists() else []
+    found = [msgspec.json.decode(line, type=Filled) for line in lines]
+    return {(one.task_id, one.kind): one for one in found}
+
+
 def _kinds(text: str) -> tuple[Kind, ...]:
     return msgspec.convert(tuple(text.split(",")), tuple[Kind, ...])
 
@@ -244,19 +255,13 @@ def main() -> int:
     parser.add_argument("--kinds", type=_kinds, default=KINDS, metavar="line,block")
     parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS)
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no hole after so long")
-    parser.add_argument("--out", type=Path, help="write each hole as a line of JSON")
+    parser.add_argument(
+        "--out", type=Path, help="a line of JSON for each hole; those that it has stay as they are"
+    )
     asked = parser.parse_args()
     problems = spread(list(read_problems().values()), asked.problems)
     cases = [case for problem in problems for case in cases_of(problem, asked.kinds)]
-    with tempfile.TemporaryDirectory(prefix="humaneval-fill-") as place:
-        folder = Path(place) / "project"
-        folder.mkdir()
-        with scratch(Path(place), asked.model) as settings:
-            sampling = replace(settings.sampling, max_tokens=asked.max_tokens)
-            settings = replace(settings, sampling=sampling)
-            filled = asyncio.run(fill_all(cases, settings, folder, asked.minutes))
-    if asked.out is not None:
-        asked.out.write_bytes(b"\n".join(map(msgspec.json.encode, filled)))
+    filled = _filled(cases, asked)
     holes = {(case.task_id, case.kind): case.hole for case in cases}
 
     def inserted(one: Filled, text: str) -> str:
@@ -265,6 +270,29 @@ def main() -> int:
 
     sys.stdout.writelines(f"{line}\n" for line in lines_of(filled, inserted))
     return 0 if alike(filled) else 1
+
+
+def _filled(cases: Sequence[Case], asked: argparse.Namespace) -> list[Filled]:
+    """What is known of the cases already, and what becomes of the others."""
+    with tempfile.TemporaryDirectory(prefix="humaneval-fill-") as place:
+        folder, out = Path(place) / "project", asked.out or Path(place) / "filled.jsonl"
+        folder.mkdir()
+        filled = known(out)
+        missing = [case for case in cases if (case.task_id, case.kind) not in filled]
+        with scratch(Path(place), asked.model) as settings, out.open("ab") as file:
+            sampling = replace(settings.sampling, max_tokens=asked.max_tokens)
+
+            def keep(one: Filled) -> None:
+                filled[one.task_id, one.kind] = one
+                file.write(msgspec.json.encode(one) + b"\n")
+                file.flush()
+
+            if missing:
+                drawn = replace(settings, sampling=sampling)
+                asyncio.run(fill_all(missing, drawn, folder, asked.minutes, keep))
+    return [
+        filled[case.task_id, case.kind] for case in cases if (case.task_id, case.kind) in filled
+    ]
 
 
 if __name__ == "__main__":
