@@ -68,6 +68,7 @@ All commands: sspec-assist --help"""
 cli = typer.Typer(
     name="sspec-assist",
     cls=SentenceGroup,
+    epilog=_EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,7 +97,10 @@ def root(
     resume: Annotated[
         bool, typer.Option("--resume", help="Begin with the list of earlier conversations.")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    # As every program's; the help has one screen.
+    version: Annotated[
+        bool, typer.Option("--version", hidden=True, help="Print the version and exit.")
+    ] = False,
     model: ModelOptions = ModelOptions(),
 ) -> None:
     """Coding help on your own machine. Without a command the chat starts."""

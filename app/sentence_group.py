@@ -29,6 +29,13 @@ class SentenceGroup(TyperGroup):
             if parameter.name in {field.name for field in fields(ModelOptions)} - {"model"}:
                 vars(parameter)["hidden"] = True
 
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            # Who reads the help has found it; the line is worth more to a command.
+            vars(option)["hidden"] = True
+        return option
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         usual, self.rich_markup_mode = self.rich_markup_mode, None
         super().format_help(ctx, formatter)

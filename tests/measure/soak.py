@@ -149,7 +149,7 @@ async def soak(
     async with served(folder, {}, lambda line: None) as wire:
         beside = [
             asyncio.create_task(_chat(engine, tally)),
-            asyncio.create_task(_look(samples, tally, every_s)),
+            asyncio.create_task(_look(engine, samples, tally, every_s)),
         ]
         try:
             await _type(wire, traces, folder, tally, (time.monotonic() + 60 * minutes, speed))
@@ -212,7 +212,7 @@ async def _answer(engine: RemoteEngine, request: GenerateRequest, tally: Tally) 
     return text
 
 
-async def _look(samples: list[Sample], tally: Tally, every_s: float) -> None:
+async def _look(engine: RemoteEngine, samples: list[Sample], tally: Tally, every_s: float) -> None:
     began, server = time.monotonic(), server_pid()
     record = instance.read_record(instance.place_of(user_paths().runtime))
     daemon = 0 if record is None else record.pid
@@ -225,7 +225,8 @@ async def _look(samples: list[Sample], tally: Tally, every_s: float) -> None:
         )
         samples.append(sample)
         sys.stderr.write(
-            f"{sample.at_s:6.0f} s  daemon {sample.daemon_bytes / 2**20:.0f} MiB, "
+            f"{sample.at_s:6.0f} s  daemon {sample.daemon_bytes / 2**20:.0f} MiB "
+            f"(of it cached tokens {(await engine.status()).cache_bytes / 2**20:.0f}), "
             f"server {sample.server_bytes / 2**20:.0f} MiB; {counts_of(tally)}\n"
         )
 

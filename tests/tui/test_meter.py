@@ -132,7 +132,7 @@ def test_a_pinned_route_is_told_once() -> None:
 
 def test_every_route_has_a_glyph_of_its_own() -> None:
     glyphs = [gauges.route_glyph(route) for route in get_args(Route)]
-    assert "".join(glyphs) == "·CRLHQ"
+    assert "".join(glyphs) == "·CLHQ"
 
 
 def test_a_foreign_reason_obeys_nothing_and_keeps_to_its_line() -> None:
