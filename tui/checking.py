@@ -17,7 +17,7 @@ class Checked(Struct, frozen=True, kw_only=True):
 
     text: str
     whole: bool
-    """False for an answer that was stopped: the rerun may then go on behind its end."""
+    """False for an answer that was stopped or cut: the rerun may then go on behind its end."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def compare(checked: Checked, plain: str, *, exact: bool) -> Verdict:
 def _stopped(checked: Checked) -> str:
     if checked.whole:
         return ""
-    return "the answer was stopped before its end, so the tokens so far were compared: "
+    return "the answer did not come to its end, so the tokens so far were compared: "
 
 
 def _agreeing(left: str, right: str) -> int:

@@ -84,7 +84,7 @@ def test_a_question_is_answered_stopped_gone_on_with_and_checked(
     say(chat, "/continue")
     chat.wait_for("cut at 60 tokens", ANSWERED_S)
     say(chat, "/check")
-    chat.wait_for("check: identical", ANSWERED_S)
+    chat.wait_for("were compared: identical", ANSWERED_S)
     chat.keys("C-c")
     chat.wait_for("ctrl+c again leaves the chat", SOON_S)
     chat.keys("C-c")

@@ -395,7 +395,7 @@ async def test_a_check_of_a_stopped_answer_says_what_was_compared(tmp_path: Path
         await ask(pilot, "count")
         await ask(pilot, "/check")
         assert said(pilot)[-1][1] == (
-            "check: the answer was stopped before its end, so the tokens so far were compared: "
+            "check: the answer did not come to its end, so the tokens so far were compared: "
             "identical, all 7 characters"
         )
         assert "token limit" not in str(screen_of(pilot).meter.render())
