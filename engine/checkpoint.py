@@ -164,8 +164,9 @@ def weight_files(folder: Path) -> list[Path]:
     return found
 
 
-def digest_of(path: Path) -> str:
-    """Identity of a checkpoint's files, as 64 hexadecimal digits, in milliseconds.
+def digest_of(path: Path, *, anywhere: bool = False) -> str:
+    """Identity of a checkpoint's files, as 64 hexadecimal digits, in milliseconds; `anywhere`: of
+    their content alone, the same for every copy on every machine.
 
     Reading gigabytes at every start would take longer than the start itself, so weights are told
     apart by name, size and time of change, the first two MiB (every header begins there) and
@@ -179,14 +180,15 @@ def digest_of(path: Path) -> str:
         files = [*(file for file in small if file.exists()), *weight_files(path)]
     whole = hashlib.sha256()
     for file in files:
-        _hash_samples(whole, file)
+        _hash_samples(whole, file, anywhere=anywhere)
     return whole.hexdigest()
 
 
-def _hash_samples(into: Any, file: Path) -> None:
+def _hash_samples(into: Any, file: Path, *, anywhere: bool) -> None:
     try:
         about = file.stat()
-        into.update(f"{file.name}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
+        copy = f"{file.name}\0{about.st_size}\0{about.st_mtime_ns}\0"
+        into.update((f"{about.st_size}\0" if anywhere else copy).encode())
         with file.open("rb") as data:
             into.update(data.read(_WHOLE_BYTES))
             if about.st_size > _WHOLE_BYTES:

@@ -77,13 +77,15 @@ class Loaded:
     """Trained for these weights, if there is one."""
     twin: Twin = NO_TWIN
     """The same weights in NF4, to draft with."""
+    content: str = ""
+    """Digest of the source's content alone: of every copy of it, on whatever machine."""
     eager: str = ""
     """Why the C kernels don't run this model; empty if they do."""
 
     @property
     def weights_digest(self) -> str:
         """What stands for the weights: heads and profiles belong to it."""
-        return weights_digest(self.digest, self.quant)
+        return weights_digest(self.content or self.digest, self.quant)
 
 
 def load(
@@ -117,12 +119,14 @@ def load(
     with told(f"while {gib(made.weights)} of weights were read", _HINT):
         fitting = msgspec.structs.replace(settings, context_tokens=made.context_tokens)
         model, eager = read_model(arch, folder, fitting, kernels, progress)
-    head, refused = _head(arch, weights_digest(digest, settings.quant), settings.device, heads)
+    content = digest_of(path, anywhere=True)
+    head, refused = _head(arch, weights_digest(content, settings.quant), settings.device, heads)
     return Loaded(
         model=model,
         architecture=arch,
         text=TextCodec.from_folder(folder),
         digest=digest,
+        content=content,
         quant=settings.quant,
         device=settings.device,
         context_tokens=made.context_tokens,
