@@ -11,8 +11,6 @@ the process ends, a lock, a socket or a half-written file never keeps the next o
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import logging
 import os
 import signal
@@ -27,6 +25,7 @@ import uvicorn
 
 from app import instance, logs
 from app.engine_host import EngineHost
+from app.heap import give_back_freed_memory
 from app.http_surface import http_app
 from app.load_attempt import Opened
 from app.paths import user_paths
@@ -104,7 +103,7 @@ async def serve(
         open_engine,
         startup.wanted,
         startup.daemon,
-        free_memory=_free_memory,
+        free_memory=give_back_freed_memory,
         memory_bytes=lambda: int(process.memory_info().rss),
     )
     ending = ending or asyncio.Event()
@@ -170,14 +169,6 @@ def _give_way(nice: int) -> None:
     if nice and hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(nice)
-
-
-def _free_memory() -> None:
-    gc.collect()
-    if sys.platform == "linux":
-        # glibc keeps what was freed unless it is asked to give it back.
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":

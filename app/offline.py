@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from app import model_store
+from app.heap import keep_freed_memory
 from app.paths import user_paths
 from app.progress import shown_on
 from engine.protocol import RequestError
@@ -70,8 +71,7 @@ def load_session(model: ModelSettings, decode: DraftSettings, progress: Report) 
 
     Raises as `open_engine` does.
     """
-    # Read once, when torch loads its OpenMP; a value of the user's own stays.
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    _prepare_process()
     paths = user_paths()
     load_settings = msgspec.structs.replace(model.load(), twin=_twin_wish(decode.route))
     source = model_store.resolve(model.model, paths, progress)
@@ -98,13 +98,19 @@ def load_session(model: ModelSettings, decode: DraftSettings, progress: Report) 
     return Session(loaded, decode, costs, name=source.name)
 
 
+def _prepare_process() -> None:
+    """What has to be set before torch loads its OpenMP and before the first pass."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # a value of the user's own stays
+    keep_freed_memory()
+
+
 def load_model(model: ModelSettings, *, context_tokens: int) -> Loaded:
     """The model by itself, for those who measure or train it: without a twin, and unless the user
     says otherwise with `context_tokens` at most.
 
     Stages are told on stderr. Raises as `open_engine` does.
     """
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    _prepare_process()
     paths, wanted = user_paths(), model.load()
     with shown_on(sys.stderr) as progress:
         source = model_store.resolve(model.model, paths, progress)
