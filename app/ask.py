@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 from msgspec import Struct
 
-from app.inputs import read_text
+from app.inputs import name_of, read_text, require_text
 from app.statistics import Statistics, observe, summary
 from app.stream import read_events
 from engine.protocol import (
@@ -67,9 +67,11 @@ def build_request(
     question: Question, sampling: SamplingParams, *, route: RouteChoice, k: int | None
 ) -> GenerateRequest:
     """The request for `question`; reads the attached files. Raises `RequestError` if one fails."""
+    require_text(question.text, "the question")
+    require_text(question.system or "", "the system message")
     system = (Turn(role="system", content=question.system),) if question.system else ()
     snippets = tuple(
-        Snippet(path=str(path), text=read_text(path)) for path in dict.fromkeys(question.files)
+        Snippet(path=name_of(path), text=read_text(path)) for path in dict.fromkeys(question.files)
     )
     return GenerateRequest(
         id=uuid.uuid4().hex,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
 from app import logs
-from app.bench_options import BenchOptions
+from app.bench_options import BENCH_REPEATS, BenchOptions
 from app.engines import session_for
 from app.measure import BENCH_CASES, chosen_cases
 from app.options import (
@@ -79,15 +80,17 @@ def _time_cases(
     chosen = chosen_cases(names, what.kind or (), most=most)
     routes = asked_routes(what)
     _check_peers(what)
-    session = session_for(settings)
     with ExitStack() as stack:
+        trace = None
+        if what.trace is not None:
+            from engine.trace import TraceFile
+
+            trace = TraceFile(what.trace)
+            stack.callback(trace.close)
+        session = session_for(settings)
         from app.bench_run import Bench, run_bench
         from engine.bench import BASE, Plan, RouteArm
-        from engine.trace import TraceFile
 
-        trace = None if what.trace is None else TraceFile(what.trace)
-        if trace is not None:
-            stack.callback(trace.close)
         ours = [RouteArm(session, route, None if route == BASE else trace) for route in routes]
         peers = _peers(what, settings, session, stack)
 
@@ -141,6 +144,7 @@ def _something_else(
     names = [name for name, given_ in asked.items() if given_]
     if len(names) > 1:
         raise RequestError("bad_setting", f"{' and '.join(names)} don't go together", "Take one.")
+    _refuse_idle(what, cases, names)
     if what.keystrokes:
         from app.keystrokes import run_keystrokes
 
@@ -157,6 +161,29 @@ def _something_else(
         if not run_humaneval(what.humaneval, settings, sys.stdout, sys.stderr, as_json=as_json):
             raise typer.Exit(1)
     return bool(names)
+
+
+def _refuse_idle(what: BenchOptions, cases: Sequence[str], instead: Sequence[str]) -> None:
+    """Raise `RequestError` for an option that would do nothing beside what was asked for."""
+    idle = {
+        "--case": bool(cases) and not what.keystrokes,
+        "--kind": bool(what.kind),
+        "--full": what.full,
+        "--arm": bool(what.arm),
+        "--arms": what.arms is not None,
+        "--repeats": what.repeats != BENCH_REPEATS,
+        "--floor": what.floor,
+        "--trace": what.trace is not None,
+        "--vs": what.vs is not None,
+        "--vs-url": bool(what.vs_url),
+    }
+    names = [name for name, given_ in idle.items() if given_ and instead]
+    if names:
+        raise RequestError(
+            "bad_setting", f"{', '.join(names)} would do nothing with {instead[0]}", "Leave it out."
+        )
+    if what.speed != 1.0 and not what.keystrokes:
+        raise RequestError("bad_setting", "--speed belongs to --keystrokes", "Give both.")
 
 
 def replayed(file: Path, *, as_json: bool) -> str:
@@ -177,8 +204,12 @@ def _check_peers(what: BenchOptions) -> None:
     if what.vs_url:
         from app.peers import checked_url
 
-        for url in what.vs_url:
-            checked_url(url)
+        ports = [urlsplit(checked_url(url)).port or 80 for url in what.vs_url]
+        twice = next((port for port in ports if ports.count(port) > 1), None)
+        if twice is not None:
+            raise RequestError(
+                "bad_setting", f"--vs-url names port {twice} twice", "Name each server once."
+            )
 
 
 def _peers(what: BenchOptions, settings: Settings, session: Session, stack: ExitStack) -> list[Arm]:

@@ -2,12 +2,12 @@
 
 What is timed is the engine's business (`engine.bench`). Invariant: every figure printed was
 measured in this run; the table goes to `out` line by line, how long it takes to `err`, and JSON is
-one document at the end that holds all of it.
+one document at the end that holds all of it, or what was measured until something ended the run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from engine.bench import Arm, Plan, Told
     from engine.bench_results import ArmResult, KindResult, Runs
-    from engine.cases import Case
+    from engine.cases import Case, LeftOut
     from engine.floor import Floor
     from engine.session import Session
 
@@ -55,55 +55,57 @@ class Bench:
     """Whether the memory's speed is measured too, before the cases."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Found:
-    results: list[ArmResult]
-    left_out: list[Any]
-    kinds: list[KindResult]
-    against_peers: list[list[KindResult]]
-    floor: Floor | None
+    """Filled as it comes."""
+
+    results: list[ArmResult] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    kinds: list[KindResult] = field(default_factory=list)
+    against_peers: list[list[KindResult]] = field(default_factory=list)
+    floor: Floor | None = None
+    complete: bool = False
 
 
 def run_bench(what: Bench, out: TextIO, err: TextIO, *, as_json: bool) -> None:
     """Time all arms on the cases; a table to read, or one JSON document."""
+    found = _Found()
     if as_json:
-        found = _run(what, lambda _: None, err)
-        say(out, msgspec.json.format(msgspec.json.encode(_record(what, found))).decode())
+        try:
+            _run(what, found, lambda _: None, err)
+        finally:
+            if found.results:
+                say(out, msgspec.json.format(msgspec.json.encode(_record(what, found))).decode())
         return
     say(out, subject(what.session))
-    found = _run(what, lambda line: say(out, line), err)
+    _run(what, found, lambda line: say(out, line), err)
     for line in _closing(what, found):
         say(out, line)
 
 
-def _run(what: Bench, tell: Callable[[str], None], err: TextIO) -> _Found:
+def _run(what: Bench, found: _Found, tell: Callable[[str], None], err: TextIO) -> None:
     from engine.bench import CaseTime, bench
     from engine.cases import LeftOut
     from engine.floor import floor_of
 
-    floor = floor_of(what.session) if what.floor else None
-    if floor is not None:
-        tell(floor_line(floor))
+    if what.floor:
+        found.floor = floor_of(what.session)
+        tell(floor_line(found.floor))
     tell(HEADER)
-
-    results: list[ArmResult] = []
-    left_out: list[LeftOut] = []
 
     def report(told: Told) -> None:
         if isinstance(told, CaseTime):
             say(err, time_line(told))
         elif isinstance(told, LeftOut):
-            left_out.append(told)
+            found.left_out.append(told)
             tell(left_out_line(told))
         else:
-            results.append(told)
+            found.results.append(told)
             tell(result_line(told))
 
     runs = bench(what.arms, what.cases, what.plan, report)
-    kinds, against = _sums(what, runs)
-    return _Found(
-        results=results, left_out=left_out, kinds=kinds, against_peers=against, floor=floor
-    )
+    found.kinds, found.against_peers = _sums(what, runs)
+    found.complete = True
 
 
 def _sums(
@@ -140,6 +142,7 @@ def _record(what: Bench, found: _Found) -> dict[str, Any]:
         "model": what.session.name,
         "quant": loaded.quant,
         "device": loaded.device,
+        "complete": found.complete,
         "repeats": what.plan.repeats,
         "sampling": what.plan.sampling,
         "floor": found.floor,

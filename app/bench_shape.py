@@ -30,6 +30,7 @@ def run_shape(name: str, settings: LoadSettings, out: TextIO, *, as_json: bool) 
     import torch
 
     from engine.host_memory import physical_cores
+    from engine.out_of_memory import told
     from engine.shape import measure_shape, sizes_of
 
     sizes = sizes_of(name)
@@ -40,13 +41,14 @@ def run_shape(name: str, settings: LoadSettings, out: TextIO, *, as_json: bool) 
     if device == "cuda" and not torch.cuda.is_available():
         raise RequestError("no_cuda", "torch sees no CUDA device", "Use --device cpu.")
     decided = msgspec.structs.replace(settings, device=device)
-    report = measure_shape(
-        name,
-        sizes,
-        decided,
-        user_paths().kernels_dir(),
-        lambda stage: say(sys.stderr, f"{name}: {stage}"),
-    )
+    with told(f"while {name} was laid out", "Close other programs, or take a smaller shape."):
+        report = measure_shape(
+            name,
+            sizes,
+            decided,
+            user_paths().kernels_dir(),
+            lambda stage: say(sys.stderr, f"{name}: {stage}"),
+        )
     if as_json:
         say(out, msgspec.json.format(msgspec.json.encode(report)).decode())
         return

@@ -2,30 +2,29 @@
 
 Brings a model into this process, hands it with the requests to `engine.calibration`, shows the
 table, the picture of predicted against measured and the verdict, and keeps the profile that the
-next start uses. Invariant: stopped before the end it changes nothing.
+next start uses. Invariant: stopped before the end it keeps what is whole by then, and says so.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from app import logs
 from app.calibrate_report import lines_of
 from app.offline import load_model
 from app.options import AsJson, ModelOptions, given, with_groups
+from app.progress import stages_on
 from app.settings import user_settings
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from engine.calibration.course import Kept
     from engine.loading import Loaded
     from engine.profile import Profile
     from engine.train.answers import Question
@@ -64,7 +63,12 @@ class CalibrateOptions:
     minutes: Annotated[
         float,
         typer.Option(
-            "--minutes", metavar="MIN", min=0.05, max=600, help="How long it may take, about."
+            "--minutes",
+            metavar="MIN",
+            min=0.05,
+            max=600,
+            help="How long it may take once the model is loaded, about; with less it leaves out "
+            "more.",
         ),
     ] = MINUTES
 
@@ -77,37 +81,60 @@ def calibrate_command(
 
     The model answers the requests; every early exit and jump is judged on the answers and timed;
     the most promising ones decode for real beside their prediction. The result is kept for the
-    next start. No text changes by it.
+    next start. No text changes by it. Ctrl-C keeps what there is.
     """
     logs.configure(verbose=model.verbose)
     settings = user_settings({"model": given(model)}).model
-    if what.repo is not None and not what.repo.is_dir():
-        raise RequestError(
-            "bad_setting", f"--repo is '{what.repo}', no folder", "Name a project's folder."
-        )
+    _check(what)
     loaded = load_model(settings, context_tokens=CONTEXT_TOKENS)
     from engine.calibration.course import Calibration
 
     questions = _questions(what, loaded)
-    try:
-        with _stages(sys.stderr) as tell:
-            report, profile = Calibration(loaded, questions, minutes=what.minutes, tell=tell).run()
-    except KeyboardInterrupt as interrupt:
-        typer.echo("stopped; nothing was changed", err=True)
-        raise typer.Exit(130) from interrupt
-    file = _kept(profile, loaded.folder)
-    if as_json:
-        import msgspec
+    stopped = False
+    with stages_on(sys.stderr) as stages:
+        calibration = Calibration(loaded, questions, minutes=what.minutes, tell=stages.stage)
+        try:
+            calibration.run()
+        except KeyboardInterrupt:
+            stopped = True
+    kept = calibration.kept
+    if kept is None:
+        typer.echo("stopped before anything was timed; nothing was changed", err=True)
+        raise typer.Exit(130)
+    _tell(kept, _saved(kept[1], loaded.folder), as_json=as_json)
+    if stopped:
+        typer.echo("stopped; what was measured until then was kept", err=True)
+        raise typer.Exit(130)
 
+
+def _check(what: CalibrateOptions) -> None:
+    """Raise `RequestError` for what can't be, before a model is loaded."""
+    if what.repo is not None and what.requests is not None:
+        raise RequestError(
+            "bad_setting", "--repo and --requests don't go together", "Take one of them."
+        )
+    if what.repo is not None:
+        from app.train_cli import project_folder
+
+        project_folder(what.repo)
+    if what.requests is not None:
+        from engine.calibration.requests import read_prompts
+
+        read_prompts(what.requests)
+
+
+def _tell(kept: Kept, file: Path, *, as_json: bool) -> None:
+    report, profile = kept
+    if as_json:
         told = {"report": report, "profile": profile, "file": str(file)}
         typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
         return
     for line in lines_of(report):
         typer.echo(line)
-    typer.echo(f"\nkept in {file}; the next start uses it")
+    typer.echo(f"\nkept in {file}\nthe next start uses it")
 
 
-def _kept(profile: Profile, folder: Path) -> Path:
+def _saved(profile: Profile, folder: Path) -> Path:
     from engine.profile import save_profile
 
     try:
@@ -122,41 +149,18 @@ def _kept(profile: Profile, folder: Path) -> Path:
 
 def _questions(what: CalibrateOptions, loaded: Loaded) -> list[Question]:
     """The requests, spread over their kinds. Raises `RequestError` for a file that holds none."""
-    from engine.calibration.requests import read_requests
-    from engine.train.questions import questions_for
+    from engine.calibration.requests import read_prompts, read_requests
+    from engine.train.questions import PROMPT_TOKENS, questions_for
 
-    if what.requests is not None:
-        found = read_requests(what.requests, loaded.text, loaded.context_tokens)
-    else:
+    if what.requests is None:
         found = questions_for(loaded.text, what.repo, loaded.context_tokens)
+        return found[: what.requests_count]
+    found = read_requests(what.requests, loaded.text, loaded.context_tokens)
+    missing = len(read_prompts(what.requests)) - len(found)
+    if missing:
+        typer.echo(
+            f"{missing} requests are left out: longer than {PROMPT_TOKENS} tokens, or of a kind "
+            "that this model does not take",
+            err=True,
+        )
     return found[: what.requests_count]
-
-
-@contextmanager
-def _stages(err: TextIO) -> Iterator[Callable[[str, float], None]]:
-    """Where stages are told: a bar that goes away on a terminal, a line per stage elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    if not err.isatty():
-        last = ""
-
-        def line(stage: str, share: float) -> None:
-            nonlocal last
-            kind = stage.rstrip("0123456789")
-            if kind != last:
-                last = kind
-                err.write(f"{min(1.0, share):4.0%}  {stage}\n")
-                err.flush()
-
-        yield line
-        return
-    console = Console(file=err, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def show(stage: str, share: float) -> None:
-            bar.update(task, description=stage, completed=min(1.0, share))
-
-        yield show

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from app.paths import Paths, user_paths
 from app.screen_guard import private_screen
-from engine.protocol import EngineError
+from engine.protocol import EngineError, RequestError
 from tui.settings import LiveSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 def run_chat(settings: Settings, resume: bool = False) -> int:
     """Run the chat until the user leaves it, and return the exit code.
 
-    Raises `RequestError` where there is no terminal to run it in, and `EngineError` if it crashes.
+    Raises `RequestError` where there is no terminal to run it in, or no folder any more, and
+    `EngineError` if it crashes.
     """
     # Importing makes many objects and no garbage: looking for some would cost a tenth of the time
     # to the first paint.
@@ -95,11 +96,21 @@ def chat_start(settings: Settings, paths: Paths, history: History, *, resume: bo
         settings=live_settings(settings),
         model=settings.model.model,
         models=lambda: known_models(paths),
-        root=Path.cwd(),
+        root=working_folder(),
         watch_settings=watch,
         editor_statistics=lambda: counted_in_editors(paths),
         resume=resume,
     )
+
+
+def working_folder() -> Path:
+    """The folder that the chat reads and changes files in. Raises `RequestError` if it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise RequestError(
+            "no_folder", "the folder you are in is gone", "Change to another one, then try again."
+        ) from error
 
 
 def live_settings(settings: Settings) -> LiveSettings:

@@ -25,6 +25,7 @@ from app.config_cli import config
 from app.doctor_cli import doctor_command
 from app.engine_cli import engine
 from app.engines import engine_for, session_for, traced
+from app.entry import at_terminal
 from app.inputs import piped_text
 from app.models_cli import models
 from app.options import (
@@ -115,12 +116,11 @@ def root(
                 "Options of a command come after its name.",
             )
         return
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if not at_terminal and not resume and model == ModelOptions():
+    if not at_terminal() and not resume and model == ModelOptions():
         typer.echo(_WELCOME)
         return
     settings = _settings(model)
-    if not at_terminal:
+    if not at_terminal():
         from app.screen_guard import no_terminal
         from app.starting import wanted_by
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.inputs import read_text
+from app.inputs import name_of, read_text
 from app.stream import error_of
 from engine.protocol import (
     Engine,
@@ -85,7 +85,7 @@ def hole_at(text: str, line: int, column: int, path: Path) -> Hole:
         )
     before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
     after = "\n".join([lines[line - 1][column - 1 :], *lines[line:]])
-    return Hole(prefix=before, suffix=after, path=str(path), crlf="\r\n" in text)
+    return Hole(prefix=before, suffix=after, path=name_of(path), crlf="\r\n" in text)
 
 
 def hole_at_marker(text: str, marker: str) -> Hole:

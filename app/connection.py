@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from app import instance, wire
 from app.stream import error_of
-from engine.protocol import PROTOCOL_VERSION, EngineError, Failed
+from engine.protocol import PROTOCOL_VERSION, EngineError, Failed, RequestError
 
 if TYPE_CHECKING:
     import httpx
@@ -106,7 +106,7 @@ class Connection:
 
     async def _sent(self, stack: AsyncExitStack, call: Call) -> httpx.Response:
         http = await stack.enter_async_context(self._http(call.patience_s))
-        content = b"" if call.body is None else msgspec.json.encode(call.body)
+        content = b"" if call.body is None else _encoded(call.body)
         request = http.build_request(call.method, call.path, content=content)
         response = await http.send(request, stream=True)
         stack.push_async_callback(response.aclose)
@@ -172,6 +172,15 @@ def decoded(data: bytes, decoder: msgspec.json.Decoder[Told]) -> Told:
             "bad_answer",
             f"the engine's process said something that can't be read: {error}",
             "Run `sspec-assist engine stop`, then try again.",
+        ) from error
+
+
+def _encoded(body: Struct) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            "not_utf8", "the request holds bytes that are no text", "Leave them out."
         ) from error
 
 

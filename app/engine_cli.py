@@ -7,9 +7,11 @@ go to stdout. Invariant: none of them counts as use of the model.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -125,12 +127,14 @@ def show_logs(
     file = user_paths().log_file()
     if not file.exists():
         typer.echo(f"there is no log yet at {file}", err=True)
-    seen = file.stat() if file.exists() else None
-    for line in logs.last_lines(file, lines, until=seen.st_size if seen else 0):
+    log = _opened(file)
+    for line in logs.last_lines(file, lines, until=log.seek(0, os.SEEK_END) if log else 0):
         typer.echo(line)
     if follow:
-        for added in _added(file, seen):
+        for added in _added(file, log):
             typer.echo(added, nl=False)
+    elif log is not None:
+        log.close()
 
 
 def _report(paths: Paths) -> EngineReport:
@@ -192,18 +196,34 @@ def _process(place: Any) -> str:
     return "process unknown" if record is None else f"process {record.pid}"
 
 
-def _added(file: Path, seen: os.stat_result | None) -> Iterator[str]:
-    """What is written to a log after it was `seen`, across its rotations."""
-    position, identity = (seen.st_size, seen.st_ino) if seen else (0, None)
+def _added(file: Path, log: BinaryIO | None) -> Iterator[str]:
+    """What is written to a log from where it stands opened, across its rotations."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
-        if file.exists():
-            found = file.stat()
-            if found.st_ino != identity or found.st_size < position:
-                identity, position = found.st_ino, 0
-            if found.st_size > position:
-                with file.open("rb") as log:
-                    log.seek(position)
-                    added = log.read()
-                position += len(added)
-                yield added.decode("utf-8", "replace")
+        log = _opened(file) if log is None else log
+        # Asked before it is read: one that was put away by then has its last byte.
+        ended = log is not None and _is_put_away(file, log)
+        added = decoder.decode(b"" if log is None else log.read(), final=ended)
+        if added:
+            yield added
+        if log is not None and ended:
+            log.close()
+            log = None
+            continue
+        if log is not None and os.fstat(log.fileno()).st_size < log.tell():
+            log.seek(0)
         time.sleep(FOLLOW_S)
+
+
+def _opened(file: Path) -> BinaryIO | None:
+    with suppress(OSError):
+        return file.open("rb")
+    return None
+
+
+def _is_put_away(file: Path, log: BinaryIO) -> bool:
+    """Whether another file has the name by now."""
+    try:
+        return not os.path.samestat(file.stat(), os.fstat(log.fileno()))
+    except OSError:
+        return False

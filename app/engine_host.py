@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from app.host_status import CLOSED, STOPPED, Refused, differs, emptied, unloaded
+from app.host_status import BROKEN, CLOSED, STOPPED, Refused, completed, differs, emptied, unloaded
 from app.load_attempt import LoadAttempt, Opened
 from app.stream import error_of, only
 from engine.protocol import EngineError, EngineStatus, Event, Failed, GenerateRequest, LoadProgress
@@ -97,7 +97,7 @@ class EngineHost:
         self._tell_progress(LoadProgress(stage="starting"))
 
     async def stop_loading(self) -> None:
-        """End a load that is under way, at its next step."""
+        """End a load at its next step; a change that waits for running answers has begun none."""
         if self._attempt is not None and self._move is not None:
             self._attempt.stop()
             await asyncio.wait([self._move])
@@ -140,19 +140,9 @@ class EngineHost:
 
     async def status(self) -> EngineStatus:
         """What the engine says of itself, and what it can't know."""
-        engine = self._engine
-        if engine is not None:
-            with suppress(EngineError):  # it was closed in this moment
-                self._known = await engine.status()
-        told = replace(
-            self._known,
-            load=None,
-            failure=None,
-            clients=len(self._connections),
-            memory_bytes=self._memory_bytes(),
-            notice=" ".join(part for part in (self._known.notice, self._notice) if part),
-        )
-        if engine is not None and (self._answers or not self._moving):
+        await self._look()
+        told = completed(self._known, self._notice, len(self._connections), self._memory_bytes())
+        if self._engine is not None and (self._answers or not self._moving):
             return self._refused.told(told) if self._refused else replace(told, state="ready")
         if self._progress is not None:
             return replace(told, state="loading", load=self._progress)
@@ -209,11 +199,21 @@ class EngineHost:
     def _moving(self) -> bool:
         return self._move is not None and not self._move.done()
 
+    async def _look(self) -> None:
+        """Ask the engine how it stands; one that ended by itself is put away."""
+        if (engine := self._engine) is not None:
+            with suppress(EngineError):  # it was closed in this moment
+                self._known = await engine.status()
+                if self._known.state == "asleep" and self._engine is engine:
+                    self._failure = BROKEN
+                    await self._put_away()
+
     async def _ready(self) -> Engine:
         while True:
+            await self._look()
             recent = self._failure is not None and self._clock() - self._failed_at < RETRY_S
             absent = not self._moving and self._engine is None
-            if absent and (not recent or self._failure == STOPPED):
+            if absent and (not recent or self._failure in (STOPPED, BROKEN)):
                 self.begin()
             while self._moving and self._move is not None:
                 await asyncio.wait([self._move])

@@ -33,12 +33,12 @@ class ChatWish(Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Entry point of the console script."""
+    fill_in()
     arguments = sys.argv[1:]
     if is_plain_editor(arguments) and COMPLETION not in os.environ:
         start_editor()
     wish = chat_wish(arguments)
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if wish is None or not at_terminal or COMPLETION in os.environ:
+    if wish is None or not at_terminal() or COMPLETION in os.environ:
         from app.cli import main as run_command
 
         run_command()
@@ -68,6 +68,19 @@ def chat_wish(arguments: Sequence[str]) -> ChatWish | None:
         else:
             return None
     return wish
+
+
+def fill_in() -> None:
+    """Have all three standard streams: one that was closed before the start holds nothing, and what
+    is opened next must not get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def at_terminal() -> bool:
+    """Whether somebody sits at both ends. A stream that was closed before the start is None."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def is_plain_editor(arguments: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """What is said of an engine while it has no model, and when a watcher should hear of a change.
 
-Pure: structs in, structs out. It owns the words for a load that was stopped and for a process that
-ends, so that every client reads the same ones.
+Pure: structs in, structs out. It owns the words for a load that was stopped, for an engine that
+broke and for a process that ends, so that every client reads the same ones.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ STOPPED = Failed(
     code="load_stopped",
     message="loading the model was stopped",
     hint="The next question loads it again; what was fetched is kept.",
+)
+BROKEN = Failed(
+    code="engine_broke",
+    message="the engine could not go on",
+    hint="The next question loads the model again; `sspec-assist engine logs` has more.",
 )
 CLOSED = EngineError("closed", "the engine was stopped", "The next question starts it again.")
 
@@ -60,6 +65,18 @@ def unloaded(wanted: Wanted) -> EngineStatus:
         model=Path(name).name if Path(name).is_absolute() else name,
         quant=wanted.model.quant,
         context_limit=wanted.model.context or 0,
+    )
+
+
+def completed(known: EngineStatus, notice: str, clients: int, memory_bytes: int) -> EngineStatus:
+    """What an engine said of itself, and what it can't know."""
+    return replace(
+        known,
+        load=None,
+        failure=None,
+        clients=clients,
+        memory_bytes=memory_bytes,
+        notice=" ".join(part for part in (known.notice, notice) if part),
     )
 
 

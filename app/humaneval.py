@@ -20,6 +20,7 @@ from app.engines import session_for
 from app.measure import say, subject
 from engine.protocol import (
     ChatPrompt,
+    EngineError,
     Failed,
     GenerateRequest,
     RequestError,
@@ -102,18 +103,46 @@ def problems_of(count: int) -> list[Problem]:
 def run_humaneval(
     count: int, settings: Settings, out: TextIO, err: TextIO, *, as_json: bool
 ) -> bool:
-    """Solve, judge and tell; True if greedy texts were the same both ways."""
+    """Solve, judge and tell; True if greedy texts were the same both ways. What is solved when
+    something ends the run is told too."""
     problems = problems_of(count)
+    require_sandbox()
     session = session_for(settings)
     sampling = replace(settings.sampling, max_tokens=MAX_TOKENS)
     solved: list[Solved] = []
-    for at, problem in enumerate(problems):
-        # Turns, so that a slow minute falls on both.
-        arms = ARMS if at % 2 == 0 else ARMS[::-1]
-        both = [solve(session, problem, arm, sampling) for arm in arms]
-        solved += both
-        said = ", ".join(f"{one.arm} {one.result}" for one in sorted(both, key=_plain_first))
-        say(err, f"{at + 1} of {len(problems)} {problem['task_id']}: {said}")
+    try:
+        for at, problem in enumerate(problems):
+            # Turns, so that a slow minute falls on both.
+            arms = ARMS if at % 2 == 0 else ARMS[::-1]
+            both = [solve(session, problem, arm, sampling) for arm in arms]
+            solved += both
+            said = ", ".join(f"{one.arm} {one.result}" for one in sorted(both, key=_plain_first))
+            say(err, f"{at + 1} of {len(problems)} {problem['task_id']}: {said}")
+    finally:
+        if solved:
+            tell(session, solved, out, as_json=as_json)
+    return bool(settings.sampling.temperature) or not scores_of(solved).different_texts
+
+
+def require_sandbox() -> None:
+    """Raise `EngineError` unless answers can be run here."""
+    try:
+        from app.sandbox import run_program
+
+        outcome = run_program("")
+        why = "" if outcome.passed else outcome.detail or outcome.result
+    except (ImportError, OSError, RuntimeError) as error:
+        why = f"{error}"
+    if why:
+        raise EngineError(
+            "no_sandbox",
+            f"answers can't be run here: {why}",
+            "The sandbox needs Linux, and a folder for temporary files that can be written.",
+        )
+
+
+def tell(session: Session, solved: Sequence[Solved], out: TextIO, *, as_json: bool) -> None:
+    """The scores of what was solved, with all answers as JSON."""
     scores = scores_of(solved)
     if as_json:
         record = {"model": session.name, "scores": scores, "answers": solved}
@@ -122,13 +151,14 @@ def run_humaneval(
         say(out, subject(session))
         for line in score_lines(scores):
             say(out, line)
-    return bool(settings.sampling.temperature) or not scores.different_texts
 
 
 def solve(session: Session, problem: Problem, arm: RouteChoice, sampling: SamplingParams) -> Solved:
-    """One problem answered on one route, up to the end of its code block, and judged."""
+    """One problem answered on one route, up to the end of its code block, and judged; never with
+    an earlier answer to copy from, which would be replay."""
     from app.sandbox import run_program
 
+    session.earlier.forget()
     turn = Turn(role="user", content=TASK.format(prompt=problem["prompt"]))
     request = GenerateRequest(
         id=problem["task_id"], prompt=ChatPrompt(turns=(turn,)), sampling=sampling, route=arm
@@ -139,7 +169,7 @@ def solve(session: Session, problem: Problem, arm: RouteChoice, sampling: Sampli
             if isinstance(event, TextDelta):
                 text += event.text
             elif isinstance(event, Failed):
-                raise RequestError(event.code, event.message, event.hint)
+                raise EngineError(event.code, event.message, event.hint)
     usage = answer.usage()
     answer.close()
     # A round may end behind the block: what counts is the block, however it was decoded.

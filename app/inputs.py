@@ -7,6 +7,7 @@ else is a sentence that names the file and the reason.
 from __future__ import annotations
 
 import io
+import os
 import select
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -57,6 +58,23 @@ def text_of(data: bytes, source: str) -> str:
             "not_utf8",
             f"{source} is not UTF-8 text (byte {error.start})",
             "Convert it, for example with iconv.",
+        ) from error
+
+
+def name_of(path: Path) -> str:
+    """A path as text, which a name on disk need not be."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def require_text(argument: str, what: str) -> None:
+    """Raise `RequestError` for an argument of the command line that is not UTF-8 text."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            "not_utf8",
+            f"{what} is not UTF-8 text (character {error.start + 1})",
+            "Set the terminal to UTF-8, or give it through standard input.",
         ) from error
 
 

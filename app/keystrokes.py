@@ -86,8 +86,8 @@ class Player:
         self._open: dict[int, asyncio.Task[None]] = {}
         self._newest = 0
 
-    async def play(self) -> None:
-        """Type all of it."""
+    async def play(self, last_s: float = LAST_S) -> None:
+        """Type all of it, and wait so long for the last answers."""
         self.editor.note(time.monotonic())
         self._wish(time.monotonic())
         while not self._typist.done:
@@ -98,7 +98,7 @@ class Player:
                 await asyncio.sleep(READ_S / self._speed)
             self._do(stroke, offered)
         if self._open:
-            await asyncio.wait(self._open.values(), timeout=LAST_S)
+            await asyncio.wait(self._open.values(), timeout=last_s)
         for task in self._open.values():
             task.cancel()
         self.editor.close()

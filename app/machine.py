@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,8 @@ def folder_bytes(folder: Path) -> int:
     for at, _, names in os.walk(folder):
         for name in names:
             file = Path(at) / name
-            if not file.is_symlink():
-                total += file.stat().st_size
+            with suppress(OSError):  # another process may be moving it just now
+                total += 0 if file.is_symlink() else file.stat().st_size
     return total
 
 

@@ -9,7 +9,9 @@ Invariant: nothing is fetched for a name that can only be a path.
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -231,4 +233,10 @@ def _absent(name: str) -> ModelError:
 
 
 def _disk_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """Bytes of all files below a folder, of which another process may be moving some just now."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(at, name).stat().st_size
+    return total

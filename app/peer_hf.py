@@ -41,6 +41,7 @@ class HfArm:
         text = self._session.loaded.text
         chat = isinstance(case.prompt, ChatPrompt)
         from engine.bench import prompt_ids
+        from engine.out_of_memory import told
 
         ids = prompt_ids(self._session, case)
         clock = _Clock()
@@ -54,7 +55,7 @@ class HfArm:
                 "top_k": sampling.top_k,
             }
         tensor = torch.tensor([ids], device=self._model.device)
-        with torch.inference_mode():
+        with torch.inference_mode(), told(f"in {self.name}", "Leave out --vs hf."):
             self._model.generate(
                 tensor,
                 attention_mask=torch.ones_like(tensor),
@@ -94,8 +95,11 @@ class _Clock:
 def hf_arms(path: Path, session: Session) -> list[Arm]:
     """The three arms over one dense model from `path`. Raises `MemoryLimitError` if it does not
     fit beside the model that is loaded."""
+    from engine.out_of_memory import told
+
     require_room(session)
-    model = dense_model(path, session.loaded.device)
+    with told("while transformers' model was laid out", "Leave out --vs hf."):
+        model = dense_model(path, session.loaded.device)
     exit_layer = max(1, session.loaded.architecture.layers // 2)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
     return [

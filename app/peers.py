@@ -8,16 +8,17 @@ nothing but a loopback address is ever asked.
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import time
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 import httpx
+import msgspec
+from msgspec import Struct, field
 
+from app.loopback import is_loopback
 from engine.bench_results import Run
-from engine.protocol import ChatPrompt, EngineError, RequestError
+from engine.protocol import ChatPrompt, RequestError
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -28,8 +29,61 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 ANSWER_SECONDS = 900.0
+"""Without a byte of an answer."""
+GREETING_SECONDS = 30.0
+"""The same for what is asked first, which needs no model."""
 SAMPLE = "def add(a: int, b: int) -> int:\n    return a + b  # größer\n"
 """Text whose token ids must be the same on both sides before ids are sent."""
+
+
+class _Timings(Struct, frozen=True):
+    predicted_n: int = 0
+    predicted_ms: float = 0.0
+
+
+class _Completion(Struct, frozen=True):
+    """What llama-server answers to `/completion`, as far as it is read."""
+
+    timings: _Timings = _Timings()
+
+
+class _Delta(Struct, frozen=True):
+    content: str | None = None
+
+
+class _Choice(Struct, frozen=True):
+    delta: _Delta | None = None
+
+
+class _Usage(Struct, frozen=True):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(Struct, frozen=True):
+    """One `data:` line of a streamed chat."""
+
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+class _Model(Struct, frozen=True):
+    id: str
+
+
+class _Models(Struct, frozen=True):
+    """What `/v1/models` answers."""
+
+    data: list[_Model] = field(default_factory=list)
+
+
+class _Tokens(Struct, frozen=True):
+    """What llama-server answers to `/tokenize`."""
+
+    tokens: list[int]
+
+
+_T = TypeVar("_T")
 
 
 class LlamaServerArm:
@@ -40,7 +94,7 @@ class LlamaServerArm:
 
     def run(self, case: Case, sampling: SamplingParams) -> Run:
         """Decode the case once; the time is the server's own. Raises `RequestError` for a prompt
-        that the server can't take and `EngineError` if it does not answer."""
+        that the server can't take, and if it does not answer."""
         from engine.bench import prompt_ids
 
         ids = prompt_ids(self._session, case)
@@ -57,17 +111,17 @@ class LlamaServerArm:
                 "repeat_penalty": sampling.repetition_penalty,
                 **_common(sampling),
             },
+            _Completion,
         )
-        timings = told.get("timings", {})
-        produced, decode_ms = timings.get("predicted_n", 0), timings.get("predicted_ms", 0.0)
-        if not produced or decode_ms <= 0:
+        produced, decode_ms = told.timings.predicted_n, told.timings.predicted_ms
+        if produced <= 0 or decode_ms <= 0:
             raise RequestError(
                 "no_timings", f"{self.name} told no decoding time", "Ask a newer llama-server."
             )
         return Run(
             prompt_tokens=len(ids),
-            output_tokens=int(produced),
-            decode_ms=float(decode_ms),
+            output_tokens=produced,
+            decode_ms=decode_ms,
             output=None,
         )
 
@@ -80,7 +134,7 @@ class ChatServerArm:
 
     def run(self, case: Case, sampling: SamplingParams) -> Run:
         """Decode the case once, timed between the first and the last piece of text. Raises
-        `RequestError` for a fill, `EngineError` if the server does not answer."""
+        `RequestError` for a fill, and if the server does not answer."""
         if not isinstance(case.prompt, ChatPrompt):
             raise RequestError("no_fill", "this server is asked for chats only", "Leave it out.")
         turns = [{"role": turn.role, "content": turn.content} for turn in case.prompt.turns]
@@ -93,13 +147,13 @@ class ChatServerArm:
             **_common(sampling),
         }
         pieces, usage = _streamed(self._client, body)
-        produced = int(usage.get("completion_tokens", len(pieces)))
+        produced = len(pieces) if usage.completion_tokens is None else usage.completion_tokens
         if len(pieces) < 2 or produced < 2:
             raise RequestError("no_text", f"{self.name} said too little to time", "Leave it out.")
         # The first piece ends the reading of the prompt; what follows are the other tokens.
         per_token = 1e3 * (pieces[-1] - pieces[0]) / (produced - 1)
         return Run(
-            prompt_tokens=int(usage.get("prompt_tokens", 0)),
+            prompt_tokens=usage.prompt_tokens or 0,
             output_tokens=produced,
             decode_ms=max(per_token * produced, 1e-6),
         )
@@ -107,10 +161,12 @@ class ChatServerArm:
 
 def peer_at(url: str, session: Session, stack: ExitStack) -> Arm:
     """The arm for the server at `url`, reached until `stack` is left. Raises `RequestError` for an
-    address that is not loopback and `EngineError` for a server that does not answer."""
+    address that is not loopback and for a server that does not answer."""
     base = checked_url(url)
-    client = httpx.Client(base_url=base, timeout=ANSWER_SECONDS, trust_env=False)
-    return peer_on(stack.enter_context(client), session)
+    client = httpx.Client(base_url=base, timeout=GREETING_SECONDS, trust_env=False)
+    arm = peer_on(stack.enter_context(client), session)
+    client.timeout = httpx.Timeout(ANSWER_SECONDS)
+    return arm
 
 
 def peer_on(client: httpx.Client, session: Session) -> Arm:
@@ -118,14 +174,14 @@ def peer_on(client: httpx.Client, session: Session) -> Arm:
     port = client.base_url.port or 80
     if _speaks_our_ids(client, session):
         return LlamaServerArm(f"llama.cpp:{port}", client, session)
-    models = _get(client, "/v1/models").get("data") or [{}]
-    return ChatServerArm(f"server:{port}", client, str(models[0].get("id", "default")))
+    models = _get(client, "/v1/models", _Models).data
+    return ChatServerArm(f"server:{port}", client, models[0].id if models else "default")
 
 
 def checked_url(url: str) -> str:
     """`url` without a path, or `RequestError` if it leads off this machine."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme != "http" or not _is_loopback(parts.hostname or ""):
+    parts = _parts_of(url)
+    if parts is None or parts.scheme != "http" or not is_loopback(parts.hostname or ""):
         raise RequestError(
             "not_loopback",
             f"{url} is not an http address on this machine",
@@ -134,13 +190,13 @@ def checked_url(url: str) -> str:
     return f"http://{parts.netloc}"
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def _parts_of(url: str) -> SplitResult | None:
+    """The parts of an address, or None for what is none: `[::1`, a port that is no number."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        return parts if parts.port != 0 else None
     except ValueError:
-        return False
+        return None
 
 
 def _speaks_our_ids(client: httpx.Client, session: Session) -> bool:
@@ -151,9 +207,11 @@ def _speaks_our_ids(client: httpx.Client, session: Session) -> bool:
         raise _unreachable(client, error) from error
     if response.status_code != 200:
         return False
-    told = response.json()
-    ours = session.loaded.text.encode_plain(SAMPLE)
-    return isinstance(told, dict) and told.get("tokens") == ours
+    try:
+        told = msgspec.json.decode(response.content, type=_Tokens)
+    except msgspec.MsgspecError:
+        return False
+    return told.tokens == session.loaded.text.encode_plain(SAMPLE)
 
 
 def _common(sampling: SamplingParams) -> dict[str, Any]:
@@ -165,10 +223,10 @@ def _common(sampling: SamplingParams) -> dict[str, Any]:
     return told
 
 
-def _streamed(client: httpx.Client, body: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
+def _streamed(client: httpx.Client, body: dict[str, Any]) -> tuple[list[float], _Usage]:
     """When each piece of text came, in seconds, and the usage that was told."""
     pieces: list[float] = []
-    usage: dict[str, Any] = {}
+    usage = _Usage()
     try:
         with client.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.status_code != 200:
@@ -177,36 +235,47 @@ def _streamed(client: httpx.Client, body: dict[str, Any]) -> tuple[list[float], 
             for line in response.iter_lines():
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
-                told = json.loads(line[len("data: ") :])
-                usage = told.get("usage") or usage
-                if any(choice.get("delta", {}).get("content") for choice in told["choices"]):
+                told = _read(client, line[len("data: ") :].encode(), _Chunk)
+                usage = told.usage or usage
+                if any(choice.delta and choice.delta.content for choice in told.choices):
                     pieces.append(time.perf_counter())
     except httpx.HTTPError as error:
         raise _unreachable(client, error) from error
     return pieces, usage
 
 
-def _post(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+def _post(client: httpx.Client, path: str, body: dict[str, Any], kind: type[_T]) -> _T:
     try:
         response = client.post(path, json=body)
     except httpx.HTTPError as error:
         raise _unreachable(client, error) from error
-    return _told(response)
+    return _told(client, response, kind)
 
 
-def _get(client: httpx.Client, path: str) -> dict[str, Any]:
+def _get(client: httpx.Client, path: str, kind: type[_T]) -> _T:
     try:
         response = client.get(path)
     except httpx.HTTPError as error:
         raise _unreachable(client, error) from error
-    return _told(response)
+    return _told(client, response, kind)
 
 
-def _told(response: httpx.Response) -> dict[str, Any]:
+def _told(client: httpx.Client, response: httpx.Response, kind: type[_T]) -> _T:
     if response.status_code != 200:
         raise _refused(response)
-    told: dict[str, Any] = response.json()
-    return told
+    return _read(client, response.content, kind)
+
+
+def _read(client: httpx.Client, said: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(said, type=kind)
+    except msgspec.MsgspecError as error:
+        start = said[:80].decode(errors="replace")
+        raise RequestError(
+            "peer_garbled",
+            f"{client.base_url} answered {start!r}, which can't be read ({error})",
+            "Name a llama-server or an OpenAI-compatible server.",
+        ) from error
 
 
 def _refused(response: httpx.Response) -> RequestError:
@@ -218,9 +287,10 @@ def _refused(response: httpx.Response) -> RequestError:
     )
 
 
-def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> EngineError:
-    return EngineError(
+def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> RequestError:
+    said = f"{error}" or type(error).__name__
+    return RequestError(
         "peer_unreachable",
-        f"{client.base_url} does not answer ({error})",
+        f"{client.base_url} does not answer ({said})",
         "Start the server first, and wait until it has loaded its model.",
     )

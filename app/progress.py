@@ -1,12 +1,15 @@
-"""Stages and bytes on stderr while a model is fetched, converted and read.
+"""How long work goes, on stderr: stages and bytes of a model that is fetched, converted and read,
+stages and the share of their time of what measures or trains one.
 
-On a terminal one bar that goes away when the work is done; elsewhere one plain line when a stage
+On a terminal one bar that goes away when the work is done; elsewhere plain lines, one when a stage
 begins, so that a log stays readable. Knows no stage by name and never writes to stdout.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -15,6 +18,7 @@ from rich.progress import (
     DownloadColumn,
     Progress,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     Report = Callable[[str, int, int], None]
     """Called with the stage in words, bytes done and bytes in all; a total of 0 is unknown, a total
     of 1 belongs to a stage that has nothing to count."""
+
+LINE_S = 10.0
+"""A timed stage that goes on gets a new line this often where there is no terminal."""
 
 
 @contextmanager
@@ -71,3 +78,49 @@ def _lines_on(err: TextIO) -> Report:
             err.flush()
 
     return report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """Who hears of work that has a time to keep."""
+
+    stage: Callable[[str, float, str], None]
+    """The stage in words, the share of the time that is spent, a note."""
+    result: Callable[[str], None]
+    """A line that stays."""
+
+
+@contextmanager
+def stages_on(err: TextIO) -> Iterator[Stages]:
+    """Draws what it is told on `err` until the context is left."""
+    if not err.isatty():
+        yield _timed_lines_on(err)
+        return
+    # The note may be long, and the bar must not push the time off the line.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(30), TimeElapsedColumn())
+    console = Console(file=err, highlight=False, markup=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def stage(name: str, share: float, note: str) -> None:
+            text = f"{name}  {note}".rstrip()
+            bar.update(task, description=text, completed=min(1.0, share))
+
+        yield Stages(stage=stage, result=console.print)
+
+
+def _timed_lines_on(err: TextIO) -> Stages:
+    last = ("", 0.0)
+
+    def line(text: str) -> None:
+        err.write(f"{text}\n")
+        err.flush()
+
+    def stage(name: str, share: float, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if name != last[0] or now - last[1] >= LINE_S:
+            last = name, now
+            line(f"{min(1.0, share):4.0%}  {name}  {note}".rstrip())
+
+    return Stages(stage=stage, result=lambda text: line(f"      {text}"))

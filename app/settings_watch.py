@@ -41,6 +41,7 @@ class SettingsWatch(FileSystemEventHandler):
         self._settings = settings
         self._options = options_of(settings)
         self._file = file
+        self._names = {os.fspath(file), os.path.realpath(file)}
         self._tell = tell
         self._timer: Timer | None = None
 
@@ -48,8 +49,7 @@ class SettingsWatch(FileSystemEventHandler):
         """Arrange for a reading when it is the file that changed."""
         if event.event_type in ("opened", "closed_no_write"):
             return
-        names = {os.fspath(event.src_path), os.fspath(event.dest_path or "")}
-        if os.fspath(self._file) not in names:
+        if self._names.isdisjoint((os.fspath(event.src_path), os.fspath(event.dest_path or ""))):
             return
         self.cancel()
         self._timer = Timer(SETTLE_S, self.read)
@@ -101,18 +101,21 @@ def sentence(live: tuple[str, ...], restart: tuple[str, ...]) -> str:
 
 def watch_settings(settings: Settings, paths: Paths, tell: Tell) -> Callable[[], None]:
     """Begin to watch; the result ends it. The folder is made, so that a first file is seen too;
-    where none can be, there is nothing to watch."""
+    where none can be, or the system gives out no more watches, there is nothing to watch."""
     file = paths.config_file()
+    watch = SettingsWatch(settings, file, tell)
     try:
+        observer = Observer()
+        observer.daemon = True
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The file may be a link into a folder where all of a user's settings are kept.
+        for folder in dict.fromkeys((file.parent, file.resolve().parent)):
+            if folder.exists():
+                observer.schedule(watch, os.fspath(folder))
+        observer.start()
     except OSError as error:
         logger.info("settings are not watched: %s", error)
         return lambda: None
-    watch = SettingsWatch(settings, file, tell)
-    observer = Observer()
-    observer.daemon = True
-    observer.schedule(watch, os.fspath(file.parent))
-    observer.start()
 
     def stop() -> None:
         watch.cancel()

@@ -62,8 +62,9 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     Symptom(
         symptom="One kind of task is much slower than the others",
-        suspect="the draft knows that kind of text less well",
-        remedy="keep --route auto, which judges every request by itself",
+        suspect="the draft knows that kind of text less well: its α is low there",
+        remedy="keep --route auto, which judges every request by itself; train-head --repo DIR "
+        "makes a draft from the model's own answers about your code",
     ),
     Symptom(
         symptom="All decoding is several times slower than expected, with every route",

@@ -8,11 +8,9 @@ the same command goes on from what was kept.
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,21 +18,19 @@ from app import logs
 from app.offline import load_model
 from app.options import ModelOptions, given, with_groups
 from app.paths import user_paths
+from app.progress import stages_on
 from app.settings import user_settings
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from app.progress import Stages
     from engine.loading import Loaded
-    from engine.train.course import Course, Shown
+    from engine.train.course import Course
     from engine.train.order import Order
 
 MINUTES, QUICK_MINUTES = 20.0, 3.0
 CONTEXT_TOKENS = 1024
 """Questions and their answers are shorter than this."""
-_LINE_S = 10.0
-"""A stage that goes on gets a new line this often where there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +81,7 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     """
     logs.configure(verbose=model.verbose)
     settings = user_settings({"model": given(model)}).model
-    folder = _project(what.repo)
+    folder = _here() if what.repo is None else project_folder(what.repo)
     from engine.train.candidates import described
     from engine.train.order import Order
 
@@ -98,8 +94,8 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     )
     loaded = load_model(settings, context_tokens=CONTEXT_TOKENS)
     try:
-        with _shown(sys.stderr) as shown:
-            course = _course(loaded, asked, shown)
+        with stages_on(sys.stderr) as stages:
+            course = _course(loaded, asked, stages)
             made = course.run()
     except KeyboardInterrupt as interrupt:
         typer.echo("stopped; what there is was kept, the same command goes on", err=True)
@@ -107,13 +103,18 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     typer.echo(f"{described(made)}\n{course.head_file}")
 
 
-def _project(repo: Path | None) -> Path | None:
-    """The folder to cut prompts from. Raises `RequestError` where the one asked for has no code."""
+def _here() -> Path | None:
+    """The current folder, if it is a project."""
     from engine.train.project_text import looks_like_project
 
-    if repo is None:
-        here = Path.cwd()
-        return here if (here / ".git").exists() and looks_like_project(here) else None
+    here = Path.cwd()
+    return here if (here / ".git").exists() and looks_like_project(here) else None
+
+
+def project_folder(repo: Path) -> Path:
+    """The folder asked for, to cut prompts from. Raises `RequestError` where it has no code."""
+    from engine.train.project_text import looks_like_project
+
     if not repo.is_dir() or not looks_like_project(repo):
         what = "no code in it" if repo.is_dir() else "no such folder"
         raise RequestError(
@@ -124,52 +125,12 @@ def _project(repo: Path | None) -> Path | None:
     return repo
 
 
-def _course(loaded: Loaded, asked: Order, shown: Shown) -> Course:
+def _course(loaded: Loaded, asked: Order, stages: Stages) -> Course:
     from engine.draft.head_file import file_in
-    from engine.train.course import Course
+    from engine.train.course import Course, Shown
 
+    shown = Shown(stage=stages.stage, result=stages.result)
     paths = user_paths()
     head_file = file_in(paths.heads_dir(), loaded.weights_digest)
     folder = paths.cache_dir() / "training" / head_file.stem
     return Course(loaded, asked, folder=folder, head_file=head_file, shown=shown)
-
-
-@contextmanager
-def _shown(err: TextIO) -> Iterator[Shown]:
-    """Where the course goes: a bar that goes away on a terminal, lines elsewhere; results stay."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from engine.train.course import Shown
-
-    if not err.isatty():
-        yield _lines_on(err)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(file=err, highlight=False)
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def stage(name: str, share: float, note: str) -> None:
-            bar.update(task, description=f"{name} {note}".rstrip(), completed=min(1.0, share))
-
-        yield Shown(stage=stage, result=console.print)
-
-
-def _lines_on(err: TextIO) -> Shown:
-    from engine.train.course import Shown
-
-    last = ("", 0.0)
-
-    def line(text: str) -> None:
-        err.write(f"{text}\n")
-        err.flush()
-
-    def stage(name: str, share: float, note: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if name != last[0] or now - last[1] >= _LINE_S:
-            last = name, now
-            line(f"{share:4.0%}  {name}  {note}".rstrip())
-
-    return Shown(stage=stage, result=lambda text: line(f"      {text}"))

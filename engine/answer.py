@@ -109,10 +109,10 @@ class Answer:
     def close(self) -> None:
         """Give the cache row back; what it holds stays usable for the next request."""
         if not self._closed:
-            self._closed = True
             tokens = self.row.tokens
-            self.session.earlier.add(self.row.output)
             self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:])
+            self._closed = True  # not before: a row that is lost must not look as if it were free
+            self.session.earlier.add(self.row.output)
 
     def _prefill(self) -> bool:
         model, cache = self.session.loaded.model, self.session.slots.cache

@@ -42,7 +42,7 @@ class Arm(Protocol):
     name: str
 
     def run(self, case: Case, sampling: SamplingParams) -> Run:
-        """Decode the case once. Raises `RequestError` where this arm can't take it."""
+        """Decode the case once. Raises `RequestError` where this arm can't, or can no longer."""
         ...
 
 
@@ -139,29 +139,43 @@ def bench(
     """Run every case with every arm, `plan.repeats` times, and tell `report` what came of it.
 
     The first arm is the one that others are compared to. A case that it can't take is left out, as
-    is another arm from a case that this one can't take. Raises `RequestError` if no case is left.
+    is another arm from a case that this one can't take, or that it failed in the middle of. Raises
+    `RequestError` if no case is left.
     """
     found: dict[str, tuple[Case, Runs]] = {}
+    reasons: dict[str, None] = {}
+
+    def left_out(told: LeftOut) -> None:
+        if told.arm is None:
+            reasons[told.reason] = None
+        report(told)
+
     for at, case in enumerate(cases):
         began = time.perf_counter()
-        able = _able(arms, case, plan, report)
+        able = _able(arms, case, plan, left_out)
         if not able:
             continue
-        runs = _interleaved(able, case, plan)
+        runs = _interleaved(able, case, plan, left_out)
         found[case.name] = case, runs
         for arm in able:
+            if arm.name not in runs:
+                continue
             greedy = not plan.sampling.temperature
             report(arm_result(case, arm.name, runs, base=arms[0].name, greedy=greedy))
         seconds = time.perf_counter() - began
         report(CaseTime(case=case.name, seconds=seconds, done=at + 1, of=len(cases)))
     if not found:
         raise RequestError(
-            "nothing_fits", "none of the cases could be run", "Start with a larger --context."
+            "nothing_fits",
+            f"none of the cases could be run: {'; '.join(reasons)}",
+            "Choose other cases, or a model and a --context that take these.",
         )
     return found
 
 
-def _able(arms: Sequence[Arm], case: Case, plan: Plan, report: Callable[[Told], None]) -> list[Arm]:
+def _able(
+    arms: Sequence[Arm], case: Case, plan: Plan, report: Callable[[LeftOut], None]
+) -> list[Arm]:
     """The arms that can take this case, each warmed up on it; none if the first can't."""
     able: list[Arm] = []
     for arm in arms:
@@ -178,11 +192,22 @@ def _able(arms: Sequence[Arm], case: Case, plan: Plan, report: Callable[[Told], 
     return able
 
 
-def _interleaved(arms: Sequence[Arm], case: Case, plan: Plan) -> Runs:
+def _interleaved(
+    arms: Sequence[Arm], case: Case, plan: Plan, report: Callable[[LeftOut], None]
+) -> Runs:
+    """The runs of every arm that got through all of them; the first one has to."""
     runs: Runs = {arm.name: [] for arm in arms}
     for repeat in range(plan.repeats):
         for arm in in_turn(arms, repeat):
-            runs[arm.name].append(arm.run(case, plan.of(case, repeat)))
+            if arm.name not in runs:
+                continue
+            try:
+                runs[arm.name].append(arm.run(case, plan.of(case, repeat)))
+            except RequestError as error:
+                if arm is arms[0]:
+                    raise
+                report(LeftOut(case=case.name, reason=error.message, arm=arm.name))
+                del runs[arm.name]
     return runs
 
 

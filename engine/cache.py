@@ -107,7 +107,7 @@ class KVCache:
         self, layer: int, row: int, first: int, stop: int
     ) -> tuple[Tensor, Tensor]:  # each (1, G, stop - first, E)
         """One layer's slots of a row. A caller that reads past the pointer (padding to a kernel's
-        width) masks what it reads there; see `model.py`."""
+        width) masks what it reads there; see `operators.py`."""
         block = slice(row, row + 1), slice(None), slice(first, stop)
         return self.keys[layer][block], self.values[layer][block]
 

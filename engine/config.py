@@ -31,7 +31,7 @@ class LoadSettings(Struct, frozen=True, kw_only=True):
     threads: int | None = None
     """CPU threads of torch; None takes the physical cores."""
     rows: int = 2
-    """Conversations whose KV is kept at the same time."""
+    """Conversations whose KV is kept at the same time, at least; more where memory allows."""
     native: bool = True
     """Whether C kernels may be compiled and used."""
     twin: Wish = "never"
@@ -66,6 +66,7 @@ def check_sampling(params: SamplingParams) -> SamplingParams:
     _within("min_p", params.min_p, 0.0, 1.0)
     _within("repetition_penalty", params.repetition_penalty, 0.0, 10.0, low_open=True)
     _within("max_tokens", params.max_tokens, 1, 1 << 20)
+    _within("seed", params.seed, -(1 << 63), (1 << 64) - 1)
     return params
 
 

@@ -39,6 +39,12 @@ def bucket_tokens(bucket: int) -> int:
     return FIRST_BUCKET_TOKENS << (bucket - 1) if bucket else 0
 
 
+UNITS_MS = (1e-3, 1e6)
+RATIOS = (0.0, 1e4)
+"""What lies outside these was not measured; a free draft costs nothing."""
+BUCKETS = range(40)
+
+
 class BucketCosts(Struct, kw_only=True):
     """The costs at one range of context lengths."""
 
@@ -70,6 +76,18 @@ class CostTable(Struct, kw_only=True):
     shapes: dict[Route, str] = field(default_factory=dict)
     """What each drafting route was when it was measured."""
     buckets: dict[int, BucketCosts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for buckets that nobody can have measured, as a damaged file has."""
+        for bucket, costs in self.buckets.items():
+            _check(bucket in BUCKETS, f"there is no bucket {bucket}")
+            low, high = UNITS_MS
+            _check(low <= costs.unit_ms <= high, f"a plain round takes {costs.unit_ms} ms")
+            for ratios in (costs.passes, *costs.rests.values()):
+                _check(bool(ratios) and min(ratios) > 0.0, "a pass takes no time")
+            for ratios in (costs.passes, *costs.rests.values(), *costs.drafts.values()):
+                within = all(RATIOS[0] <= ratio <= RATIOS[1] for ratio in ratios)
+                _check(bool(ratios) and within, "a ratio is missing or out of range")
 
     def at(self, context_tokens: int) -> BucketCosts:
         """The costs of the nearest measured bucket, copied into its own on first use."""
@@ -172,6 +190,11 @@ class _Drafted(Struct, frozen=True, kw_only=True):
     k: int
     draft_ms: float
     round_ms: float
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
 
 
 def between(measured: Mapping[int, float], most: int) -> list[float]:

@@ -1,13 +1,14 @@
 """Prefill and the round. Read this first.
 
-A round of self-speculative decoding drafts k tokens cheaply, lets the full model judge all of them
-in one pass over k + 1 positions, keeps the prefix it agrees with and adds one token of its own.
+A round of self-speculative decoding drafts k tokens cheaply (by some of the model's own layers, or
+by copying), lets the full model judge them all in one pass over k + 1 positions, keeps the prefix
+it agrees with and adds one token of its own; lower layers that a draft has run are not run again.
 `k = 0` is plain decoding, through the same code. The text is the full model's whatever was drafted;
 drafts only decide how many passes it takes. A drafter may ask for the exact state that a layer is
 given of the last kept token: the pass is then run in two stretches and *tapped* between them.
 
 Invariant: when a round ends, the cache's write pointer of the row stands at the sequence length
-less the pending token.
+less the *pending* token, the last one, which no layer has seen: it is the next round's first row.
 """
 
 from __future__ import annotations
@@ -41,10 +42,18 @@ class Round:
     drafted: int
     tested: int
     accepted: int
-    emitted: int
+    """Drafted tokens that were kept before the round's last one: what would have stood behind a
+    stop token is not counted."""
+    ended_by_draft: bool
+    """Whether the last one is a drafted stop token, kept as well."""
     draft_ms: float
     verify_ms: float
     total_ms: float
+
+    @property
+    def emitted(self) -> int:
+        """Tokens the row took."""
+        return self.accepted + 1
 
 
 @torch.inference_mode()
@@ -106,8 +115,8 @@ def run_round(
     accepted, token, *drafted = torch.cat((verdict.accepted, verdict.next, draft.tokens)).tolist()
     verified_at = time.perf_counter()
 
-    kinds = _kinds(accepted, len(drafted))
-    emitted = row.take([*drafted[:accepted], token], kinds)
+    kept = row.take([*drafted[:accepted], token], _kinds(accepted, len(drafted))) - 1
+    ended_by_draft = kept < accepted
     cache.rollback(row.cache_row, len(row.tokens) - 1)
     cache.check(row.cache_row, len(row.tokens) - 1)
     row.tapped = None if tapped is None else tapped[accepted : accepted + 1]
@@ -117,9 +126,9 @@ def run_round(
         route=choice.route,
         reason=choice.reason,
         drafted=len(drafted),
-        tested=min(accepted + 1, len(drafted)),
-        accepted=accepted,
-        emitted=emitted,
+        tested=kept if ended_by_draft else min(accepted + 1, len(drafted)),
+        accepted=kept,
+        ended_by_draft=ended_by_draft,
         draft_ms=(drafted_at - started) * 1e3,
         verify_ms=(verified_at - drafted_at) * 1e3,
         total_ms=(time.perf_counter() - started) * 1e3,
@@ -136,6 +145,7 @@ def _unrun(
 ) -> tuple[Span, Tensor]:  # (K + 1, D)
     """The pending token and the draft, before the first layer that they have not all run."""
     span = Span(row=row.cache_row, start=len(row.tokens) - 1, count=len(draft.tokens) + 1)
+    # A draft by passes has reserved the slots of all these tokens but the last, copying none.
     unwritten = cache.extend(row.cache_row, span.end - cache.lengths[row.cache_row])
     if draft.hidden is None:
         pending = torch.tensor(row.tokens[-1:], device=model.device)

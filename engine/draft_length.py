@@ -90,10 +90,12 @@ class DraftLength:
         *,
         pinned_k: int | None = None,
         shadowed: Set[Route] = frozenset(),
+        nothing: str = "nothing to copy",
     ) -> None:
-        """`shadowed` are the routes that are tested in every round and so need no probe."""
+        """`shadowed` are the routes that are tested in every round and so need no probe, `nothing`
+        the reason where no route offers a draft."""
         self._settings, self._costs = settings, costs
-        self._pinned_k, self._shadowed = pinned_k, shadowed
+        self._pinned_k, self._shadowed, self._nothing = pinned_k, shadowed, nothing
         self._window: deque[bool] = deque(maxlen=WINDOW)
         self._window_k = 4
         self._in_use: set[Route] = set()
@@ -121,7 +123,7 @@ class DraftLength:
         (room in the cache, tokens still wanted).
         """
         if not offers or longest < 1:
-            reason = "nothing to copy" if longest >= 1 else LAST_TOKEN
+            reason = self._nothing if longest >= 1 else LAST_TOKEN
             return Choice(route="plain", k=0, reason=reason)
         longest = min(longest, self._pinned_k or self._settings.max_k)
         costs = self._costs.nearest(bucket_of(context_tokens))

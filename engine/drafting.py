@@ -17,7 +17,7 @@ from engine.draft.contract import Drafter, Guesser
 from engine.draft.earlier import Earlier
 from engine.draft.head_file import Head
 from engine.draft.low_precision import Twin
-from engine.draft.routes import drafters_for
+from engine.draft.routes import NOTHING, drafters_for
 from engine.draft_length import Choice, DraftLength
 from engine.model import Model
 from engine.profile import Profile
@@ -87,6 +87,7 @@ class Drafting:
             grounds.costs,
             pinned_k=steered.k,
             shadowed={d.route for d in fresh if isinstance(d, Guesser)},
+            nothing=NOTHING.get(steered.route, "nothing to copy"),
         )
         self._steering = steered
         self._shared: Records = grounds.records if steered.route == "auto" else {}
@@ -135,8 +136,9 @@ class Drafting:
         )
         if done.drafted:
             record = self._live[done.route, self._offered[done.route]]
-            for position in range(done.tested):
-                record.test(position, position < done.accepted)
+            kept = done.accepted + done.ended_by_draft
+            for position in range(done.tested + done.ended_by_draft):
+                record.test(position, position < kept)
             record.end(done.drafted, choice.k)
         for test in self._shadows.tests(row.tokens):
             self._live[test.route, test.evidence].test(test.position, test.kept)

@@ -22,16 +22,22 @@ def fallback_tokens(
 
     None where one does up to `limit`, and where none was tried yet. 0: drafting never pays.
     """
-    tried = [(route, record) for (route, _), record in records.items() if record.tried]
+    # Worked out once, not per context: this is asked for every second while an answer runs.
+    tried = [
+        (route, [outlook.expected_tokens(k) for k in range(1, max_k + 1)])
+        for (route, _), record in records.items()
+        for outlook in [record.outlook()]
+        if record.tried
+    ]
     if not tried:
         return None
 
     def pays(context_tokens: int) -> bool:
+        at = costs.nearest(bucket_of(context_tokens))
         return any(
-            record.expected_tokens(k)
-            >= MIN_GAIN * costs.round_ratio(context_tokens, route=route, k=k)
-            for route, record in tried
-            for k in range(1, max_k + 1)
+            tokens >= MIN_GAIN * (at.draft_ratio(route, k) + at.rest_ratio(route, k + 1))
+            for route, expected in tried
+            for k, tokens in enumerate(expected, start=1)
         )
 
     beginnings = [bucket_tokens(bucket) for bucket in range(bucket_of(limit) + 1)]

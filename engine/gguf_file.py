@@ -83,7 +83,8 @@ def read_gguf(path: Path) -> GgufFile:
                 key = _string(file)
                 metadata[key] = _value(file, _number(file, "<I"))
             tensors = dict(_table_row(file) for _ in range(tensor_count))
-            step = int(metadata.get("general.alignment", 32))
+            alignment = metadata.get("general.alignment")
+            step = alignment if isinstance(alignment, int) and alignment > 0 else 32
             start = -(-file.tell() // step) * step
     except (OSError, ValueError, struct.error) as error:
         raise damaged(path, str(error)) from error

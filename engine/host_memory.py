@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+CGROUP = Path("/sys/fs/cgroup")
+
 
 def free_bytes() -> int:
     """Memory this process may still take: the machine's, or what its container or its own limit of
@@ -25,13 +27,32 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def physical_cores() -> int:
-    """Cores this process may use; two hardware threads of one core share the unit that counts."""
+def physical_cores(cgroup: Path = CGROUP) -> int:
+    """Cores this process may use; two hardware threads of one core share the unit that counts, and
+    of a share of a core that its container grants nothing is left for a thread of its own."""
     import psutil
 
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed))
+    granted = _granted_cores(cgroup)
+    return max(1, min(cores, allowed, cores if granted is None else int(granted)))
+
+
+def _granted_cores(cgroup: Path) -> float | None:
+    """Processor time ÷ wall time that the container may take; None where it is not limited."""
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):  # cgroup v1
+        files = (cgroup / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+        try:
+            quota, period = (file.read_text() for file in files)
+        except OSError:
+            return None
+    try:
+        granted = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):  # "max"
+        return None
+    return granted if granted > 0 else None  # the old way to say "max" is -1
 
 
 def _container_bytes() -> int | None:
@@ -41,7 +62,7 @@ def _container_bytes() -> int | None:
 
 def _cgroup_number(name: str) -> int | None:
     try:
-        return int((Path("/sys/fs/cgroup") / name).read_text())
+        return int((CGROUP / name).read_text())
     except (OSError, ValueError):  # no cgroup v2 here, or "max"
         return None
 

@@ -91,11 +91,11 @@ class Jobs:
 
     def remove(self, job: Job) -> None:
         """End a request: its row is free again, and it is listed no more."""
-        if job.answer is not None:
-            job.answer.close()
         self._jobs.remove(job)
         if self._running is job:
             self._running = None
+        if job.answer is not None:
+            job.answer.close()
 
     def remove_those_left(self) -> None:
         """End the requests that nobody waits for."""
@@ -103,10 +103,10 @@ class Jobs:
             self.remove(job)
 
     def remove_all(self) -> list[Job]:
-        """End every request; returns them."""
-        ended = list(self._jobs)
+        """Let go of every request and its answer, where no other will run; returns them."""
+        ended, self._jobs, self._running = self._jobs, [], None
         for job in ended:
-            self.remove(job)
+            job.answer = None
         return ended
 
     def choose(self) -> Job | None:

@@ -20,7 +20,7 @@ import torch
 from engine.checkpoint import checkpoint_path, digest_of, open_checkpoint
 from engine.convert import Progress, convert, origin_of
 from engine.converted import is_complete, read_architecture, read_weights, weights_digest
-from engine.draft.head_file import Head, head_for, load_head
+from engine.draft.head_file import Head, heads_for, load_head
 from engine.draft.low_precision import NO_TWIN, Twin
 from engine.families import Architecture, architecture_of
 from engine.fastpath import FastModel, runs_fast
@@ -179,15 +179,15 @@ def _kernels(settings: LoadSettings, folder: Path | None, progress: Progress) ->
 def _head(
     arch: Architecture, digest: str, device: str, folder: Path | None
 ) -> tuple[Head | None, str]:
-    """The head for these weights, or None and what is wrong with its file."""
-    file = head_for(digest, folder)
-    if file is None:
-        return None, ""
-    try:
-        return load_head(file, digest, arch, device), ""
-    except ModelError as error:
-        logger.warning("%s", error)
-        return None, f"{error}"
+    """The first head for these weights that can be read, and what is wrong with those before."""
+    wrong = ""
+    for file in heads_for(digest, folder):
+        try:
+            return load_head(file, digest, arch, device), wrong
+        except ModelError as error:
+            logger.warning("%s", error)
+            wrong = f"{error}"
+    return None, wrong
 
 
 def _digest(path: Path) -> str:

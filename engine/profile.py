@@ -7,11 +7,11 @@ defaults. Plain values, no torch; it decides nothing about a text, only how fast
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from engine.acceptance import Prior
 from engine.costs import bucket_of
@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 FILE = "profile.json"
 FORMAT = 1
-Rates = tuple[float, float, float]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Rates = tuple[Share, Share, Share]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -32,12 +33,12 @@ class Profile(Struct, frozen=True, kw_only=True):
     requests: int
     tokens: int
     """Of the answers that were judged."""
-    exit_layers: dict[int, int] = field(default_factory=dict)
+    exit_layers: dict[int, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
     """Bucket of context lengths → the early exit that promises most there, paying or not."""
     agreement: dict[str, Rates] = field(default_factory=dict)
     """`route` or `route/class` → measured share of kept tokens by position."""
-    head_vocab: int | None = None
-    stop_below: float | None = None
+    head_vocab: Annotated[int, Meta(ge=1)] | None = None
+    stop_below: Share | None = None
     """For the exit head that was there; None leaves what its file says."""
 
     def exit_layer_at(self, context_tokens: int) -> int | None:
@@ -55,8 +56,9 @@ class Profile(Struct, frozen=True, kw_only=True):
         return usual
 
 
-def read_profile(folder: Path, weights_digest: str) -> Profile | None:
-    """The profile kept for these weights, if there is one that can be read."""
+def read_profile(folder: Path, weights_digest: str, layers: int) -> Profile | None:
+    """The profile kept for these weights, a model of so many layers, if there is one that can be
+    read."""
     file = folder / FILE
     try:
         found = msgspec.json.decode(file.read_bytes(), type=Profile)
@@ -67,6 +69,9 @@ def read_profile(folder: Path, weights_digest: str) -> Profile | None:
         return None
     if (found.format, found.weights_digest) != (FORMAT, weights_digest):
         logger.warning("the profile %s is of other weights and is left out", file)
+        return None
+    if any(layer >= layers for layer in found.exit_layers.values()):
+        logger.warning("the profile %s exits behind the last layer and is left out", file)
         return None
     return found
 
@@ -85,7 +90,3 @@ def three(agreement: tuple[float, ...]) -> Rates:
     """Shares by position as the 1st, the 2nd and all later ones."""
     padded = (*agreement, *agreement[-1:] * 2)
     return padded[0], padded[1], padded[2]
-
-
-Agreement = Mapping[float, tuple[float, ...]]
-"""Temperature → shares by position."""

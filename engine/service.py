@@ -4,6 +4,9 @@ What callers want crosses to the thread through a queue; events come back throug
 loop. The thread steps one answer at a time and asks `jobs.py` between two steps whose turn it is.
 What it looks like to others is published after each step, so that asking costs it nothing.
 
+What an answer does wrong ends that answer. Where the engine itself can't go on, its thread ends,
+all who wait are told, and the status says that there is no model any more.
+
 Invariants: torch is called from the engine thread only, once the engine runs; whatever a stream
 tells last is published before; a closed engine holds no model.
 """
@@ -22,7 +25,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from engine.config import Quant
-from engine.drafting import check_steering
 from engine.host_memory import resident_bytes
 from engine.jobs import Job, Jobs
 from engine.out_of_memory import is_out_of_memory, shortage
@@ -103,8 +105,10 @@ class LocalEngine:
 
     async def steer(self, request_id: str, steering: Steering) -> None:
         """Change how a running answer drafts, from its next round on; one that is over is left
-        alone. Raises `RequestError` for a k out of range."""
-        check_steering(steering)
+        alone. Raises `RequestError` for a k out of range and a route that the model lacks."""
+        session = self._session
+        if session is not None:
+            session.check_steering(steering)  # here: the engine thread has nobody to refuse it to
         self._tell(partial(self._jobs.steer, request_id, steering))
 
     def close(self) -> None:
@@ -125,6 +129,7 @@ class LocalEngine:
     def _serve(self) -> None:
         session = self._session
         assert session is not None, "the thread starts before anything can close the engine"
+        end = _closed()
         try:
             while not self._closed.is_set():
                 self._take_in(wait=not self._jobs)
@@ -133,6 +138,9 @@ class LocalEngine:
                 self._publish(session)
                 if chosen is not None:
                     self._advance(session, chosen)
+        except Exception as error:
+            logger.exception("the engine can't go on")
+            end = _broken(error)
         finally:
             with self._gate:
                 self._closed.set()
@@ -141,14 +149,18 @@ class LocalEngine:
             self._session = None
             self._status = EngineStatus(state="asleep", model=session.name)
             for job in ended:
-                job.send(_closed().as_event())
+                job.send(end.as_event())
 
     def _take_in(self, *, wait: bool) -> None:
         while True:
             try:
-                self._inbox.get(block=wait)()
+                what = self._inbox.get(block=wait)
             except queue.Empty:
                 return
+            try:
+                what()
+            except Exception:
+                logger.exception("what was asked of the engine between two steps was left undone")
             wait = False
 
     def _advance(self, session: Session, job: Job) -> None:
@@ -169,11 +181,17 @@ class LocalEngine:
 
     def _fail(self, session: Session, job: Job, error: EngineError) -> None:
         """End an answer that can't go on; what it has said stays said."""
-        rest = None if job.answer is None else job.answer.rest()
-        self._end(session, job)
-        if rest is not None:
-            job.send(rest)
-        job.send(error.as_event())
+        rest = None
+        try:
+            rest = None if job.answer is None else job.answer.rest()
+        except Exception:
+            logger.exception("answer %s: what it had not told yet is lost", job.request.id)
+        try:
+            self._end(session, job)
+        finally:
+            if rest is not None:
+                job.send(rest)
+            job.send(error.as_event())
 
     def _end(self, session: Session, job: Job) -> None:
         self._jobs.remove(job)
@@ -181,12 +199,14 @@ class LocalEngine:
         self._publish(session)
 
     def _publish(self, session: Session) -> None:
+        status = self._status
         if (now := time.monotonic()) - self._forecast_at > FORECAST_S:
             self._forecast_at = now
-            self._status = _described(session)
+            status = _described(session)
         cache = session.slots.cache
+        # In one piece: others look at any moment.
         self._status = replace(
-            self._status,
+            status,
             running=self._jobs.running(),
             paused=self._jobs.paused(),
             queued=self._jobs.queued(),
@@ -235,6 +255,11 @@ def _failure(job: Job, error: Exception) -> EngineError:
 
 def _closed() -> EngineError:
     return EngineError("closed", "the engine was closed", "Start it again.")
+
+
+def _broken(error: Exception) -> EngineError:
+    hint = "The next question loads the model again. The log has the details."
+    return EngineError("engine_broke", f"the engine can't go on: {error!r}", hint)
 
 
 def _wake() -> None:

@@ -1,8 +1,8 @@
 """A loaded model with its cache, costs and acceptance records: what answers share, one thread.
 
 `start` admits a request and returns its `Answer`; whoever owns the session (the engine thread, the
-bench, the self-check) steps it. Nothing here waits, locks or knows of threads; only `measure` may
-be called from any thread.
+bench, the self-check) steps it. Nothing here waits, locks or knows of threads; only `measure` and
+`check_steering` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Session:
         self.costs = costs
         self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
-        self._profile = read_profile(loaded.folder, loaded.weights_digest)
+        self._profile = _profile_of(loaded)
         self._head = tuned(loaded.head, self._profile)
         self.earlier = Earlier()
         self._records: Records = {}
@@ -108,6 +108,7 @@ class Session:
         grounds = self._grounds(len(tokens), seeded=request.sampling.seed is not None)
         drafting = Drafting(grounds, Steering(route=request.route, k=request.k))
         stream = self.loaded.text.stream(request.sampling.stop, after=said)
+        chain = Chain(request.sampling, tokens, model.device)
         # Last of all that can fail: a claimed row comes back only through an answer.
         claim = self.slots.take(tokens, request.conversation, request.priority)
         row = Row(
@@ -115,7 +116,7 @@ class Session:
             tokens=tokens,
             prompt_tokens=len(tokens),
             cache_row=claim.row,
-            chain=Chain(request.sampling, tokens, model.device),
+            chain=chain,
             stop_ids=stop_ids,
             max_tokens=request.sampling.max_tokens,
         )
@@ -141,6 +142,10 @@ class Session:
             snippet_tokens=tuple(len(text.encode_plain(s.text)) for s in prompt.snippets),
             context_limit=self.context_tokens,
         )
+
+    def check_steering(self, steering: Steering) -> None:
+        """Raise `RequestError` if no answer can draft like this; safe from any thread."""
+        Drafting(self._grounds(0, seeded=True), steering)
 
     def stands_at(self, context_tokens: int) -> None:
         """Note the context length of a round that was run."""
@@ -193,12 +198,17 @@ class Session:
         return text.chat_ids(prompt) if isinstance(prompt, ChatPrompt) else text.fill_ids(prompt)
 
 
+def _profile_of(loaded: Loaded) -> Profile | None:
+    return read_profile(loaded.folder, loaded.weights_digest, loaded.architecture.layers)
+
+
 def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None) -> CostTable:
     """What rounds cost with this model here, from `folder` or measured and kept there."""
-    profile = read_profile(loaded.folder, loaded.weights_digest)
+    profile = _profile_of(loaded)
     found = None if profile is None else profile.exit_layer_at(0)
     exit_layer = settings.exit_layer or found or exit_layer_of(loaded, settings)
-    drafters = drafters_for("auto", loaded.model, exit_layer, loaded.head, twin=loaded.twin)
+    head = tuned(loaded.head, profile)
+    drafters = drafters_for("auto", loaded.model, exit_layer, head, twin=loaded.twin)
     return costs_of(
         loaded.model,
         drafters,

@@ -61,10 +61,6 @@ class Slots:
         """Whether chats and fills have to share a single row."""
         return self.cache.rows == 1
 
-    def can_take(self, priority: Priority = "chat") -> bool:
-        """Whether a row for such a request is free."""
-        return bool(self._free_for(priority))
-
     def take(
         self,
         tokens: Sequence[int],  # the whole prompt; its last token stays pending

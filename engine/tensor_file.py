@@ -15,6 +15,7 @@ import math
 import mmap
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -62,13 +63,9 @@ def read_header(path: Path) -> dict[str, Entry]:
     """All tensors of a safetensors file, by name. Raises `ModelError` `damaged_weights`."""
     try:
         start, listed = _read_header(path)
+        size = path.stat().st_size
         return {
-            name: Entry(
-                dtype=about["dtype"],
-                shape=tuple(about["shape"]),
-                start=start + about["data_offsets"][0],
-                nbytes=about["data_offsets"][1] - about["data_offsets"][0],
-            )
+            name: _entry(about, start, size)
             for name, about in listed.items()
             if name != "__metadata__"
         }
@@ -141,11 +138,6 @@ class TensorWriter:
             if kind is None:
                 self._finish()
 
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of all tensors so far."""
-        return self._at
-
     def add(self, name: str, tensor: Tensor) -> None:
         """Append one tensor (CPU, any shape)."""
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -184,6 +176,19 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
         return 8 + length, json.loads(file.read(length))
 
 
+def _entry(about: Mapping[str, Any], start: int, size: int) -> Entry:
+    """One tensor of the header, in a file of `size` bytes whose data begin at `start`."""
+    first, stop = about["data_offsets"]
+    if not 0 <= first <= stop <= size - start:
+        raise ValueError(f"a tensor at {first} … {stop} of {size - start} bytes")
+    return Entry(
+        dtype=about["dtype"],
+        shape=tuple(about["shape"]),
+        start=start + first,
+        nbytes=stop - first,
+    )
+
+
 def _fill(path: Path, file: BinaryIO, entry: Entry, flat: Tensor) -> None:
     file.seek(entry.start)
     target = flat.numpy().data
@@ -210,5 +215,7 @@ def _private_memory(size: int) -> mmap.mmap:
         return mmap.mmap(-1, max(size, 1))
     block = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        block.madvise(mmap.MADV_HUGEPAGE)
+        # A kernel without huge pages does not know the advice.
+        with suppress(OSError):
+            block.madvise(mmap.MADV_HUGEPAGE)
     return block

@@ -7,6 +7,7 @@ for one round that was run; the time of writing it is in no figure.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from engine.decode import Round
     from engine.draft_length import Choice
 
+logger = logging.getLogger(__name__)
+
 REASONS_SHOWN = 6
+_LEAST_MS = 1e-3
+"""A file that was written by hand may tell of rounds that took no time."""
+_HINT = "Name a file that --trace wrote."
 
 
 class Weighed(Struct, frozen=True, kw_only=True):
@@ -62,13 +68,14 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         """Begins the file anew. Raises `RequestError` if that can't be done."""
         try:
-            self._file = path.open("wb")
+            self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise RequestError(
                 "trace_file",
                 f"the trace '{path}' can't be written: {error.strerror}",
                 "Name a file in a folder that exists.",
             ) from error
+        self._path, self._broken = path, False
         self._encoder = msgspec.json.Encoder()
 
     def write(
@@ -102,32 +109,44 @@ class TraceFile:
                 for arm in choice.alternatives
             ),
         )
-        self._file.write(self._encoder.encode(line) + b"\n")
-        self._file.flush()
+        self._add(self._encoder.encode(line) + b"\n")
 
     def close(self) -> None:
         """Nothing is written after this."""
         self._file.close()
 
+    def _add(self, line: bytes) -> None:
+        """Where the disk is full the trace ends and the answer goes on."""
+        if self._broken:
+            return
+        try:
+            self._file.write(line)
+        except OSError as error:
+            self._broken = True
+            logger.warning("the trace '%s' ends here: %s", self._path, error.strerror)
+
 
 def read_trace(path: Path) -> list[TraceLine]:
-    """The lines of a trace. Raises `RequestError` for a file that is none."""
-    decoder = msgspec.json.Decoder(TraceLine)
-    number = 0
+    """The lines of a trace; one that its writer did not finish is left out, with a warning. Raises
+    `RequestError` for a file that is no trace or holds no round."""
     try:
-        found = []
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):  # noqa: B007, told below
-                found.append(decoder.decode(line))
+        lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
         message = f"the trace '{path}' can't be read: {error.strerror}"
-        raise RequestError("trace_file", message, "Name a file that --trace wrote.") from error
-    except msgspec.MsgspecError as error:
-        message = f"line {number} of '{path}' is no round of a trace: {error}"
-        raise RequestError("trace_file", message, "Name a file that --trace wrote.") from error
+        raise RequestError("trace_file", message, _HINT) from error
+    decoder = msgspec.json.Decoder(TraceLine)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(decoder.decode(line))
+        except msgspec.MsgspecError as error:
+            if found and number == len(lines) and not line.endswith(b"\n"):
+                logger.warning("the last line of '%s' is unfinished and left out", path)
+                break
+            message = f"line {number} of '{path}' is no round of a trace: {error}"
+            raise RequestError("trace_file", message, _HINT) from error
     if not found:
-        message = f"the trace '{path}' holds no round"
-        raise RequestError("trace_file", message, "Name a file that --trace wrote.")
+        raise RequestError("trace_file", f"the trace '{path}' holds no round", _HINT)
     return found
 
 
@@ -165,7 +184,7 @@ class TraceSum(Struct, frozen=True, kw_only=True):
 
 def sum_of(lines: Sequence[TraceLine]) -> TraceSum:
     """What at least one round comes to."""
-    ms = sum(line.ms for line in lines)
+    ms = max(_LEAST_MS, sum(line.ms for line in lines))
     reasons = Counter(line.reason for line in lines if not line.drafted)
     routes = Counter(line.route for line in lines)
     return TraceSum(

@@ -82,6 +82,8 @@ class _Context(Struct, frozen=True, kw_only=True):
     frame: Frame
     budget: Budget
     snippets: tuple[Snippet, ...]
+    settings: EditorSettings
+    """In force when the snippets were chosen."""
     used_at: float
 
 
@@ -177,7 +179,7 @@ class Asker:
             id=next(self._ids),
             snapshot=snapshot,
             shape=shape_for(snapshot, settings, explicit),
-            prompt=await self._prompt(snapshot, explicit=explicit),
+            prompt=await self._prompt(snapshot, settings, explicit=explicit),
             written=written,
             begun="" if written else self._begun(snapshot),
             sampling=drawn,
@@ -202,9 +204,11 @@ class Asker:
         if self._counting:
             await asyncio.wait(self._counting)
 
-    async def _prompt(self, snapshot: Snapshot, *, explicit: bool) -> FillPrompt:
+    async def _prompt(
+        self, snapshot: Snapshot, settings: EditorSettings, *, explicit: bool
+    ) -> FillPrompt:
         now, uri, speed = self._clock(), snapshot.uri, self.pace.prefill_tokens_per_s
-        last = self._contexts.pop(uri, None)
+        last = self._contexts.get(uri)
         budget = last.budget if last is not None else budget_for(speed)
         shown = patient(budget, speed) if explicit else budget
         frame = frame_for(snapshot, shown, None if last is None else last.frame)
@@ -214,16 +218,20 @@ class Asker:
             budget = budget_for(speed)
             shown = patient(budget, speed) if explicit else budget
             frame = frame_for(snapshot, shown, frame)
-        lasts = stays and last is not None and last.snippets and now - last.used_at < SNIPPETS_S
-        if lasts:
-            assert last is not None
+        stays = stays and last is not None and last.settings == settings
+        if last is not None and stays and last.snippets and now - last.used_at < SNIPPETS_S:
             snippets = last.snippets
         elif self.snippets is not None:
             snippets = await self.snippets.related(snapshot, budget.snippets)
         else:
             snippets = ()
         self._last_uri = uri
-        self._contexts[uri] = _Context(frame=frame, budget=budget, snippets=snippets, used_at=now)
+        # Put in anew, so that the least used one is the first; not before, for a wish may be given
+        # up while snippets are looked for.
+        self._contexts.pop(uri, None)
+        self._contexts[uri] = _Context(
+            frame=frame, budget=budget, snippets=snippets, settings=settings, used_at=now
+        )
         while len(self._contexts) > MOST_FRAMES:
             del self._contexts[next(iter(self._contexts))]
         return prompt_for(snapshot, frame, shown, snippets)

@@ -55,6 +55,7 @@ class Client:
         self._status_at = 0.0
         self._progress: str | None = None
         self._progress_text = ""
+        self._shows_progress = hello.progress
 
     def warn(self, sentence: str) -> None:
         """Write a sentence into the client's log, once per session."""
@@ -101,13 +102,15 @@ class Client:
         await self._ask(_REGISTER, {"registrations": [one]})
 
     async def show_progress(self, title: str, text: str) -> None:
-        """Begin a progress display, or bring it up to date."""
-        if not self.hello.progress or text == self._progress_text:
+        """Begin a progress display, or bring it up to date. A client that refuses one, or does not
+        answer, is not asked again: each wait would hold up the status as well."""
+        if not self._shows_progress or text == self._progress_text:
             return
         self._progress_text = text
         if self._progress is None:
             token = uuid.uuid4().hex
             if not await self._create(token):
+                self._shows_progress = False
                 return
             self._progress = token
             value = {"kind": "begin", "title": title, "message": text, "cancellable": False}

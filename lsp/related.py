@@ -20,6 +20,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from engine.protocol import Snippet
+from lsp.document import without_surrogates
 from lsp.file_texts import MAX_BYTES, Texts
 from lsp.similarity import (
     OTHER_FAMILY,
@@ -92,7 +93,9 @@ class Choice(Struct, frozen=True, kw_only=True):
     @property
     def snippets(self) -> tuple[Snippet, ...]:
         return tuple(
-            Snippet(path=one.candidate.name, text=one.candidate.window.text) for one in self.taken
+            # A name on disk need not be text, and what is sent must be.
+            Snippet(path=without_surrogates(one.candidate.name), text=one.candidate.window.text)
+            for one in self.taken
         )
 
     @property

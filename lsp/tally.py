@@ -68,7 +68,8 @@ class TalliedEngine:
     @asynccontextmanager
     async def generate(self, request: GenerateRequest) -> AsyncIterator[AsyncIterator[Event]]:
         """Forward one answer and count its rounds."""
-        self.tally.awaited.add(request.id)
+        if request.priority != "idle":  # for which nobody waits
+            self.tally.awaited.add(request.id)
         try:
             async with (
                 self._engine.generate(request) as events,

@@ -207,10 +207,9 @@ class Workspace:
         async def run() -> Choice:
             try:
                 choice = await self._in_thread(self._finder.find, question)
-                if uri in self._open or uri == snapshot.uri:
-                    self._remember(
-                        uri, _Made(choice=choice, line=line, rules=question.rules, others=others)
-                    )
+                self._remember(
+                    uri, _Made(choice=choice, line=line, rules=question.rules, others=others)
+                )
                 return choice
             except Exception:
                 log.exception("no related text could be looked for")

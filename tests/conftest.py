@@ -7,7 +7,6 @@ the header says so.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from app.loopback import is_loopback
 from app.paths import user_paths
 
 # Tiny models gain nothing from a second thread, and workers side by side lose much by waiting for
@@ -86,7 +86,7 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
     def guard(name: str) -> Any:
         def call(self: socket.socket, address: Any) -> Any:
-            if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_here(address[0]):
+            if self.family in (socket.AF_INET, socket.AF_INET6) and not is_loopback(address[0]):
                 raise NetworkForbiddenError(f"a test tried to connect to {address}")
             return real[name](self, address)
 
@@ -94,12 +94,3 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
     for name in real:
         monkeypatch.setattr(socket.socket, name, guard(name))
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

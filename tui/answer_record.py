@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tui.history_file import HistoryError
 from tui.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -51,14 +52,21 @@ class AnswerRecord:
         return partial(self._history.journal, self.answer, self.text(), self._kinds.encode())
 
     def finish(self, outcome: Outcome, usage: Usage | None) -> Write | None:
-        """The call that keeps the answer as it ended; may raise `EngineError`."""
-        if self._history is None:
+        """The call that keeps the answer as it ended; may raise `EngineError`. Where the file takes
+        no more, it is raised too, but the answer is in memory, to go along with what is asked next.
+        """
+        history = self._history
+        if history is None:
             return None
-        return partial(
-            self._history.finish,
-            self.answer,
-            outcome.text,
-            outcome.state,
-            usage,
-            self._kinds.encode(),
-        )
+        kinds = self._kinds.encode()
+        keep = partial(history.finish, self.answer, outcome.text, outcome.state, usage, kinds)
+
+        def write() -> None:
+            try:
+                keep()
+            except HistoryError as error:
+                if history.go_on_without_file(error):
+                    keep()
+                raise
+
+        return write

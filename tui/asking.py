@@ -11,6 +11,8 @@ is back in the input.
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from tui import endings, fitting
 from tui.answer_record import AnswerRecord
 from tui.checking import Checked
 from tui.conversation import Asked, Talk
+from tui.history_file import HistoryError
 from tui.meter_state import MeterState, begin, new_conversation, with_status, with_steering
 from tui.pastes import joined
 from tui.provenance import Provenance
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from tui.fitting import Question
     from tui.history import Message
     from tui.messages import AnswerOver, AnswerProgress
+
+log = logging.getLogger(__name__)
 
 SPARE_TOKENS = 4
 """A check runs this far beyond a stopped answer, whose last characters may have been held back."""
@@ -68,16 +73,17 @@ class Asking:
 
     async def send(self, question: Question) -> None:
         """Ask, now or when what is in the way is over."""
-        if self.running or self._sending or not self.ready:
-            self.waiting.append(question)
-            self._screen.opening.wake()
-        else:
-            await self._send(question)
-        self._screen.show_line()
+        self._screen.opening.wake()
+        # Behind those that wait already, also where nothing is in their way any more.
+        self.waiting.append(question)
+        if not self._is_free or len(self.waiting) > 1:
+            self._screen.show_line()
+            await self._keep(question)
+        await self.send_waiting()
 
     async def send_waiting(self) -> None:
         """Ask the first question that waits, if nothing is in its way any more."""
-        if self.waiting and self.ready and not self.running and not self._sending:
+        if self.waiting and self._is_free:
             await self._send(self.waiting.pop(0))
             self._screen.show_line()
 
@@ -91,6 +97,33 @@ class Asking:
         snippets = [snippet for question in waiting for snippet in question.snippets]
         prompt.load(draft, snippets)
         self._screen.show_line()
+        for question in waiting:
+            self._screen.act(self._forget(question))
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a question can be asked now."""
+        return self.ready and not self.running and not self._sending
+
+    async def _keep(self, question: Question) -> None:
+        """Have the history keep a question that waits, so that it outlives this window."""
+        try:
+            waited = await asyncio.to_thread(self.talk.wait, question.text, question.snippets)
+        except HistoryError as error:
+            # Whoever asks it will be told.
+            log.warning("a question waits in memory only: %s", error)
+            return
+        kept = replace(question, waited=waited)
+        for at, waiting in enumerate(self.waiting):
+            if waiting is question:
+                self.waiting[at] = kept
+                return
+        await self._forget(kept)  # it has been sent or taken back meanwhile
+
+    async def _forget(self, question: Question) -> None:
+        """A question that waited is back in the input."""
+        if question.waited is not None:
+            await asyncio.to_thread(self.talk.history.take_back, question.waited)
 
     async def _send(self, question: Question) -> None:
         self._sending = True
@@ -98,15 +131,30 @@ class Asking:
             fitted = await fitting.fitted(self._screen, question)
             if fitted is None:
                 self._screen.prompt.load(question.draft, question.snippets)
+                await self._forget(question)
                 return
-            asked = await asyncio.to_thread(self.talk.ask, fitted.text, fitted.snippets)
+            asked = await self._asked(fitted)
             await self._screen.transcript.add_user(asked.question, fitted.text, fitted.snippets)
             await self.begin(asked)
         except EngineError as error:
             self._screen.tell(error)
             self._screen.prompt.load(question.draft, question.snippets)
+            self._screen.act(self._forget(question))
         finally:
             self._sending = False
+
+    async def _asked(self, question: Question) -> Asked:
+        """Put a question into the history; from here on in memory where the file takes no more."""
+        waited = question.waited
+        ask = partial(self.talk.ask, question.text, question.snippets, waited=waited)
+        try:
+            return await asyncio.to_thread(ask)
+        except HistoryError as error:
+            if not await asyncio.to_thread(self.talk.history.go_on_without_file, error):
+                raise
+            said = f"{error.message}. What is said now is kept only until this window is closed."
+            self._screen.note(said, "warning")
+            return await asyncio.to_thread(ask)
 
     async def begin(self, asked: Asked) -> None:
         """Start the stream of an answer."""
@@ -215,7 +263,8 @@ class Asking:
         """What a question would take of the context. Raises `EngineError`."""
         if not self.ready:
             raise RequestError("not_ready", "the model is not in memory yet", "Wait a moment.")
-        return await self._screen.opening.engine.measure(self.talk.prompt_with(text, snippets))
+        prompt = await asyncio.to_thread(self.talk.prompt_with, text, snippets)
+        return await self._screen.opening.engine.measure(prompt)
 
     def _start(self, asked: Asked, record: AnswerRecord | None) -> None:
         self._show(begin(self.meter))

@@ -8,7 +8,7 @@ Handlers run on the event loop and are short. It must not know how the engine is
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
@@ -22,13 +22,22 @@ from tui.prompt_area import PromptArea
 from tui.transcript import Transcript
 
 if TYPE_CHECKING:
+    from msgspec import Struct
     from textual.app import ComposeResult
+
+    from tui.chat_app import ChatStart
+    from tui.settings import LiveSettings
 
 RECENT_PROMPTS = 200
 
 
 class ChatScreen(KeyActions):
     """One window."""
+
+    def __init__(self, start: ChatStart) -> None:
+        super().__init__(start)
+        self._in_force = start.settings
+        """The settings as they were read last; the user may have chosen otherwise since."""
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -105,14 +114,29 @@ class ChatScreen(KeyActions):
     @on(SettingsChanged)
     def _settings_changed(self, event: SettingsChanged) -> None:
         if event.settings is not None:
-            chat, talk = event.settings.chat, self.asking.talk
-            talk.sampling = event.settings.sampling
-            self.chat_app.put_on(chat.theme)
-            self.show_details(shown=chat.details)
-            self.act(self.transcript.set_provenance(chat.provenance))
-            self.act(self.asking.steer(replace(talk.steering, route=event.settings.route)))
+            self._take_over(event.settings)
         self.note(event.said)
+
+    def _take_over(self, new: LiveSettings) -> None:
+        """Do as the settings say where they say something new; the rest stays as it was chosen."""
+        old, self._in_force, talk = self._in_force, new, self.asking.talk
+        talk.sampling = replace(talk.sampling, **_news(old.sampling, new.sampling))
+        news = _news(old.chat, new.chat)
+        if "theme" in news:
+            self.chat_app.put_on(new.chat.theme)
+        if "details" in news:
+            self.show_details(shown=new.chat.details)
+        if "provenance" in news:
+            self.act(self.transcript.set_provenance(new.chat.provenance))
+        if new.route != old.route:
+            self.act(self.asking.steer(replace(talk.steering, route=new.route)))
 
     @on(Transcript.Acted)
     def _acted(self, event: Transcript.Acted) -> None:
         self.act(message_deeds.run(self, event))
+
+
+def _news(old: Struct, new: Struct) -> dict[str, Any]:
+    """The fields of `new` that differ from those of `old`."""
+    names = new.__struct_fields__
+    return {name: getattr(new, name) for name in names if getattr(new, name) != getattr(old, name)}

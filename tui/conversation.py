@@ -27,11 +27,15 @@ from engine.protocol import (
     Steering,
     Turn,
 )
+from tui.history_waiting import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tui.history import History, Message
+
+MOST_ASKED = 64
+"""Requests that are kept for a check; each holds all that was said until then."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -63,7 +67,7 @@ class Talk:
         self.left_out: set[int] = set()
         """Ids of messages that the user chose not to send any more."""
         self.asked: dict[int, Asked] = {}
-        """The latest request of each answer that this window saw made."""
+        """The latest request of each answer that this window saw made of late."""
 
     def new(self) -> None:
         """Begin afresh; the system text stays."""
@@ -97,13 +101,27 @@ class Talk:
         said = [*self._said(self.thread()), (0, Turn(role="user", content=""))]
         return tuple(tuple(id_ for id_, _ in group if id_) for group in _alternating(said))
 
-    def ask(self, text: str, snippets: Sequence[Snippet] = ()) -> Asked:
-        """Add a question at the place in the tree, and an empty answer below it."""
+    def wait(self, text: str, snippets: Sequence[Snippet]) -> int:
+        """Keep a question that can't be asked yet, under the number that is returned."""
+        question = Waits(
+            conversation=self.conversation,
+            parent=self.leaf,
+            system=self.system,
+            content=text,
+            snippets=tuple(snippets),
+        )
+        return self.history.wait(question)
+
+    def ask(
+        self, text: str, snippets: Sequence[Snippet] = (), *, waited: int | None = None
+    ) -> Asked:
+        """Add a question at the place in the tree, and an empty answer below it; `waited` is the
+        number it had until now."""
         prompt = self.prompt_with(text, snippets)
         if self.conversation is None:
             self.conversation = self.history.create(self.system).id
         question = self.history.add(
-            self.conversation, self.leaf, "user", text, snippets=tuple(snippets)
+            self.conversation, self.leaf, "user", text, snippets=tuple(snippets), waited=waited
         )
         return self._answer_to(question.id, prompt)
 
@@ -120,9 +138,9 @@ class Talk:
 
         Raises `RequestError` for anything else.
         """
-        *before, question, unfinished = self.history.thread(answer.id)
-        if unfinished.role != "assistant":
+        if answer.role != "assistant" or answer.parent is None:
             raise _no_question()
+        *before, question, unfinished = self.history.thread(answer.id)
         if unfinished.state == "whole":
             raise RequestError(
                 "complete", "that answer ended by itself", "Ask for more of it instead."
@@ -174,7 +192,7 @@ class Talk:
         if asked is None:
             raise RequestError(
                 "not_checkable",
-                "that answer was not made in this window, so its exact request is not known",
+                "that answer was made long ago or elsewhere, and its exact request is not known",
                 "Ask for it again (/regenerate), then check that answer.",
             )
         if asked.request.sampling.temperature > 0:
@@ -233,6 +251,9 @@ class Talk:
             client="chat",
             conversation=f"chat-{self.conversation}",
         )
+        self.asked.pop(asked.answer, None)
+        while len(self.asked) >= MOST_ASKED:
+            del self.asked[next(iter(self.asked))]
         self.asked[asked.answer] = replace(asked, request=request)
         return self.asked[asked.answer]
 

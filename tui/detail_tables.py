@@ -54,13 +54,15 @@ def decisions(state: MeterState, width: int) -> list[Line]:
     heading: Line = (("decisions", VALUE), ("  round, route, k and why, newest first", QUIET))
     if not state.decisions:
         return [heading, (("none yet", QUIET),)]
-    named = width >= _NAMES_FROM
-    return [heading, *(_decision(one, named=named) for one in reversed(state.decisions))]
+    cells = 0
+    if width >= _NAMES_FROM:
+        cells = max(10, *(len(one.route) for one in state.decisions))
+    return [heading, *(_decision(one, cells) for one in reversed(state.decisions))]
 
 
-def _decision(one: Decision, *, named: bool) -> Line:
+def _decision(one: Decision, name_cells: int) -> Line:
     rounds = f"{one.first}" if one.first == one.last else f"{one.first}–{one.last}"
-    name = f" {one.route:<10}" if named else ""
+    name = f" {one.route:<{name_cells}}" if name_cells else ""
     return (
         (f"{rounds:>7}  ", QUIET),
         (f"{gauges.route_glyph(one.route)}{name} ", ACCENT),

@@ -14,17 +14,22 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.protocol import RequestError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from tui.chat_parts import ChatParts
     from tui.code_blocks import CodeBlock
     from tui.conversation import Talk
     from tui.edits import Edit, Undo
+
+
+UNDO_BYTES = 32 << 20
+"""What the changes that can be taken back may hold of their files' earlier contents."""
 
 
 class FileActions:
@@ -36,6 +41,7 @@ class FileActions:
         self._screen = screen
         self._root = root
         self._undo: list[Undo] = []
+        """The latest change last; of older ones as many as `UNDO_BYTES` has room for."""
 
     async def copy(self, text: str) -> None:
         """Put a text on the clipboard and say by which way it went."""
@@ -73,10 +79,7 @@ class FileActions:
         return await self._screen.app.push_screen_wait(NameDialog(question, proposal))
 
     async def _planned(self, block: CodeBlock, target: str) -> Edit:
-        from tui.edits import plan_edit
-
-        digest = self.digests.get(target)
-        return await asyncio.to_thread(plan_edit, self._root, target, block, read_digest=digest)
+        return await asyncio.to_thread(edit_for, self._root, target, block, dict(self.digests))
 
     async def _write(self, edit: Edit) -> None:
         from tui.diff_screen import DiffScreen
@@ -85,23 +88,37 @@ class FileActions:
         if not await self._screen.app.push_screen_wait(DiffScreen(edit)):
             self._screen.say("nothing was changed")
             return
-        self._undo.append(await asyncio.to_thread(apply_edit, edit))
+        undo = await asyncio.to_thread(apply_edit, edit)
+        self._undo = _latest([*self._undo, undo])
         if edit.name in self.digests:
             # The model wrote what is there now, so it may go on from there.
-            self.digests[edit.name] = self._undo[-1].digest
+            self.digests[edit.name] = undo.digest
         deed = "created" if edit.kind == "create" else "changed"
         self._screen.say(f"{deed} {edit.name} · /undo takes it back")
 
     async def undo(self) -> None:
-        """Take back the latest change that was made here."""
+        """Take back the latest change that was made here. One that can't be does not keep those
+        before it from being taken back next."""
         if not self._undo:
             raise RequestError("nothing_to_undo", "no file was changed here", "")
-        from tui.edits import undo_edit
+        from tui.edits import EditRefused, digest_of, undo_edit
 
         undo = self._undo[-1]
-        await asyncio.to_thread(undo_edit, undo)
-        self._undo.pop()
-        self._screen.say(f"{undo.path.relative_to(undo.root)} is as it was before")
+        try:
+            await asyncio.to_thread(undo_edit, undo)
+        except EditRefused as refused:
+            if refused.code == "edit_changed":
+                self._undo = [one for one in self._undo if one is not undo]
+            else:  # it may pass: the changes of this file become the last ones to be taken back
+                self._undo.sort(key=lambda one: one.path != undo.path)
+            raise
+        self._undo = [one for one in self._undo if one is not undo]
+        name = undo.path.relative_to(undo.root).as_posix()
+        if self.digests.get(name) == undo.digest and undo.before is not None:
+            self.digests[name] = digest_of(undo.before)  # the model knows that too
+        elif undo.before is None:
+            self.digests.pop(name, None)
+        self._screen.say(f"{name} is as it was before")
 
     async def export(self, talk: Talk, wish: str) -> None:
         """Write the conversation as Markdown and say where."""
@@ -109,12 +126,22 @@ class FileActions:
             raise RequestError("nothing_to_export", "nothing was said yet", "Ask something first.")
         from tui.export import as_markdown
 
-        conversation = talk.history.conversation(talk.conversation)
-        text = as_markdown(conversation, talk.thread())
+        conversation = await asyncio.to_thread(talk.history.conversation, talk.conversation)
+        thread = await asyncio.to_thread(talk.thread)
+        text = await asyncio.to_thread(as_markdown, conversation, thread)
         written = await asyncio.to_thread(
             write_new, self._root, wish or file_name(conversation.title), text, bool(wish)
         )
         self._screen.note(f"exported to {written}")
+
+
+def _latest(changes: list[Undo]) -> list[Undo]:
+    """The last of `changes`, and as many before it as there is room for."""
+    room = UNDO_BYTES - sum(len(one.before or b"") for one in changes)
+    while room < 0 and len(changes) > 1:
+        room += len(changes[0].before or b"")
+        changes = changes[1:]
+    return changes
 
 
 def file_name(title: str) -> str:
@@ -128,7 +155,12 @@ def write_new(root: Path, wish: str, text: str, exactly: bool) -> Path:
 
     Raises `RequestError` where it is there already or can't be written.
     """
-    path = (root / wish).expanduser()
+    try:
+        path = root / Path(wish).expanduser()
+    except RuntimeError as error:
+        raise RequestError(
+            "not_written", f"{wish} can't be written: {error}", "Choose another place."
+        ) from error
     stem, number = path.stem, 2
     while True:
         try:
@@ -157,3 +189,13 @@ def names_its_file(block: CodeBlock) -> bool:
 def _suffix(language: str) -> str:
     known = {"python": "py", "javascript": "js", "typescript": "ts", "bash": "sh", "rust": "rs"}
     return known.get(language, re.sub(r"\W", "", language) or "txt")
+
+
+def edit_for(root: Path, target: str, block: CodeBlock, digests: Mapping[str, str]) -> Edit:
+    """The edit that a block asks for. However its file is named (`./x.py`, in a diff's head alone),
+    a change since the model was shown it is seen. Raises `EditRefused`."""
+    from tui.edits import plan_edit
+
+    edit = plan_edit(root, target, block, read_digest=digests.get(target))
+    shown = None if target in digests else digests.get(edit.name)
+    return edit if shown is None else plan_edit(root, target, block, read_digest=shown)

@@ -9,6 +9,7 @@ not mark.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ class Question(Struct, frozen=True, kw_only=True):
     snippets: tuple[Snippet, ...] = ()
     draft: Draft = Draft(text="")
     """How it stood in the input, where it goes back if it is not sent."""
+    waited: int | None = None
+    """The number under which the history keeps it while it waits."""
 
 
 async def fitted(screen: ChatParts, question: Question) -> Question | None:
@@ -44,7 +47,7 @@ async def fitted(screen: ChatParts, question: Question) -> Question | None:
     status = screen.asking.status
     limit = status.context_limit if status is not None else 0
     while True:
-        prompt = talk.prompt_with(question.text, question.snippets)
+        prompt = await asyncio.to_thread(talk.prompt_with, question.text, question.snippets)
         if most_tokens(prompt) + talk.sampling.max_tokens <= limit:
             return question
         cost = await screen.asking.cost_of(question.text, question.snippets)
@@ -67,10 +70,10 @@ def most_tokens(prompt: ChatPrompt) -> int:
 async def _choose(
     screen: ChatParts, talk: Talk, question: Question, cost: PromptCost
 ) -> Question | None:
-    from tui.ledger import Entry, LedgerScreen
+    from tui.ledger import Entry, LedgerScreen, several
 
-    ids = talk.messages_of_turns()
-    prompt = talk.prompt_with(question.text, question.snippets)
+    ids = await asyncio.to_thread(talk.messages_of_turns)
+    prompt = await asyncio.to_thread(talk.prompt_with, question.text, question.snippets)
     ledger = LedgerScreen(
         cost,
         [Entry(role=turn.role, text=turn.content) for turn in prompt.turns],
@@ -82,8 +85,7 @@ async def _choose(
         return None
     gone = {message for turn in choice.turns for message in ids[turn]}
     talk.left_out |= gone
-    screen.note(
-        f"Left out of what the model sees: {len(gone)} messages, {len(choice.files)} files."
-    )
+    left_out = f"{several(len(gone), 'message')}, {several(len(choice.files), 'file')}"
+    screen.note(f"Left out of what the model sees: {left_out}.")
     kept = [snippet for n, snippet in enumerate(question.snippets) if n not in choice.files]
     return replace(question, snippets=tuple(kept))

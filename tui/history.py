@@ -11,7 +11,7 @@ the conversation's messages, and a call either took effect whole or not at all.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from tui.history_waiting import Waits
+
 __all__ = ["Conversation", "History", "HistoryError", "Message"]
+
+_TAKES_NO_MORE = ("history_full", "history_readonly", "history_failed")
 
 
 class History:
@@ -82,6 +86,12 @@ class History:
         """Leave the file as it is and keep everything from here on in memory, with the same ids."""
         self._store.go_on_in_memory()
 
+    def go_on_without_file(self, error: HistoryError) -> bool:
+        """Go on in memory if `error` says that the file takes no more; tells whether it did."""
+        if takes_no_more := error.code in _TAKES_NO_MORE:
+            self.go_on_in_memory()
+        return takes_no_more
+
     def create(self, system: str = "") -> Conversation:
         """Begin a conversation; it is listed once something was said in it."""
         now = self._clock()
@@ -90,8 +100,7 @@ class History:
                 "INSERT INTO conversations (system, created, updated) VALUES (?, ?, ?)",
                 (storable(system), now, now),
             )
-            conversation = int(made.lastrowid or 0)
-        return self.conversation(conversation)
+        return self.conversation(int(made.lastrowid or 0))
 
     def conversation(self, conversation: int) -> Conversation:
         """One conversation. Raises `HistoryError` if it is gone."""
@@ -139,6 +148,7 @@ class History:
             place = {"conversation": conversation, "parent": parent, "role": role}
             message = int(self._do(records.ADD, values | place).lastrowid or 0)
             self._do(records.MOVE_LEAF, (message, now, conversation))
+            self._store.waiting.remove(details.get("waited"))
             if role == "user":
                 self._do(records.GIVE_TITLE, (records.title_of(content), conversation))
             if in_progress:
@@ -147,6 +157,16 @@ class History:
         if in_progress:
             self._store.journal.track(message, content, b"")
         return self.message(message)
+
+    def wait(self, question: Waits) -> int:
+        """Keep a question under a number until `add` or `take_back`; closing the window asks it."""
+        with self._store.writing():
+            return self._store.waiting.add(question, self._clock())
+
+    def take_back(self, waiting: int) -> None:
+        """A question that waited is not to be asked."""
+        with self._store.writing():
+            self._store.waiting.remove(waiting)
 
     def journal(self, message: int, content: str, kinds: bytes) -> None:
         """Keep an answer in progress: `content` and `kinds` are all there is so far.
@@ -184,10 +204,6 @@ class History:
         """The messages from the first one down to `leaf`. Raises `HistoryError` if it is gone."""
         return self._messages(records.THREAD, leaf, at_least_one=True)
 
-    def children(self, message: int) -> list[Message]:
-        """What was said below a message, in the order in which it was said."""
-        return self._messages(records.CHILDREN, message)
-
     def siblings(self, message: int) -> list[Message]:
         """A message and what was said in its place, in the order in which it was said."""
         return self._messages(records.SIBLINGS, message)
@@ -204,8 +220,7 @@ class History:
         found = self._rows("SELECT leaf FROM conversations WHERE id = ?", (conversation,))
         if not found:
             raise gone("conversation")
-        leaf: int | None = found[0][0]
-        return leaf
+        return cast("int | None", found[0][0])
 
     def set_leaf(self, conversation: int, leaf: int | None) -> None:
         """Leave the conversation at a message of its own; None for before the first one."""
@@ -217,8 +232,8 @@ class History:
         """Give a conversation another title, on one line."""
         with self._store.writing():
             self._must_have(conversation, None)
-            on_one_line = " ".join(storable(title).split())
-            self._do("UPDATE conversations SET title = ? WHERE id = ?", (on_one_line, conversation))
+            line = " ".join(storable(title).split())
+            self._do("UPDATE conversations SET title = ? WHERE id = ?", (line, conversation))
 
     def system(self, conversation: int, text: str) -> None:
         """Set what the model is told before everything else."""

@@ -150,7 +150,7 @@ _SENTENCES: dict[int, tuple[str, str, str]] = {
     sqlite3.SQLITE_FULL: (
         "history_full",
         "the disk that holds {path} is full",
-        "The conversation goes on, but nothing new is kept until there is room.",
+        "The conversation goes on, but what is new is kept only until this window is closed.",
     ),
     sqlite3.SQLITE_READONLY: (
         "history_readonly",

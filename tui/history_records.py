@@ -69,6 +69,8 @@ class Details(TypedDict, total=False):
     """Follows from `sampling` if only that is given."""
     model: str
     sampling: SamplingParams | None
+    waited: int | None
+    """The number that a question had while it waited."""
 
 
 _LISTED = """
@@ -105,10 +107,6 @@ WITH RECURSIVE above (id, depth) AS (
     SELECT p.parent, depth + 1 FROM above JOIN messages p USING (id) WHERE p.parent IS NOT NULL
 )
 SELECT {_MESSAGE} FROM above JOIN messages m USING (id) ORDER BY depth DESC
-"""
-CHILDREN = f"""
-SELECT {_MESSAGE} FROM messages m JOIN messages p
-ON m.conversation = p.conversation AND m.parent = p.id WHERE p.id = ? ORDER BY m.id
 """
 SIBLINGS = f"""
 SELECT {_MESSAGE} FROM messages m JOIN messages s

@@ -75,6 +75,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE search_state (stale INTEGER NOT NULL, unerased INTEGER NOT NULL)",
         "INSERT INTO search_state VALUES (1, 0)",
     ),
+    (
+        """
+        CREATE TABLE waiting (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            owner TEXT NOT NULL,
+            conversation INTEGER REFERENCES conversations (id) ON DELETE CASCADE,
+            parent INTEGER,
+            system TEXT NOT NULL,
+            content TEXT NOT NULL,
+            snippets BLOB,
+            created REAL NOT NULL
+        )
+        """,
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -19,6 +19,7 @@ from tui.history_journal import Journal
 from tui.history_open import Opened, open_memory
 from tui.history_schema import SearchIndex, has_full_text, transaction
 from tui.history_search import has_words
+from tui.history_waiting import Waiting
 from tui.history_windows import is_alive
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Store:
     connection: sqlite3.Connection
     index: SearchIndex
     journal: Journal
+    waiting: Waiting
 
     def __init__(self, opened: Opened | None, *, full_text: bool) -> None:
         self.lock = threading.RLock()
@@ -92,10 +94,12 @@ class Store:
         self._free_to(message)
 
     def settle_dead(self) -> None:
-        """End the answers of windows that are gone; to be called inside `writing`."""
+        """End the answers of windows that are gone, and ask what waited there; to be called inside
+        `writing`."""
         if self._opened is not None:
             folder = self._opened.folder
-            self.journal.settle_dead(lambda name: is_alive(folder, name))
+            for part in (self.journal, self.waiting):
+                part.settle_dead(lambda name: is_alive(folder, name))
 
     def begin_erasing(self) -> None:
         """Get what was deleted out of the index and the log, in the background and in steps.
@@ -136,6 +140,7 @@ class Store:
         with self.lock:
             with suppress(sqlite3.Error), transaction(self.connection):
                 self.journal.settle_own()
+                self.waiting.settle_own()
             self.connection.close()
             if self._opened is not None:
                 self._opened.window.release()
@@ -172,6 +177,7 @@ class Store:
             self.index = SearchIndex(connection, usable=usable)
             self.index.prepare()
         self.journal = Journal(connection, self.index, self.window)
+        self.waiting = Waiting(connection, self.index, self.window)
 
     def _free_to(self, message: int) -> tuple[str, bytes]:
         row = self.connection.execute(

@@ -201,7 +201,8 @@ class KeyActions(ChatParts):
         """Go to the end of the newest branch from a message on."""
         history = self.asking.talk.history
         tip = await asyncio.to_thread(history.tip, message)
-        self.asking.talk.go_to(await asyncio.to_thread(history.message, tip))
+        place = await asyncio.to_thread(history.message, tip)
+        await asyncio.to_thread(self.asking.talk.go_to, place)
         await self.show_thread()
 
     async def _new(self) -> None:

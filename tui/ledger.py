@@ -191,8 +191,8 @@ class LedgerScreen(ModalScreen[Choice | None]):
         for n, option in enumerate(self._rows()):
             listed.replace_option_prompt_at_index(n, option.prompt)
         over = still_over(self._cost, self._reserve, self.choice)
-        turns = _several(len(self.choice.turns), "message")
-        marked = f"Left out: {turns}, {_several(len(self.choice.files), 'file')}."
+        turns = several(len(self.choice.turns), "message")
+        marked = f"Left out: {turns}, {several(len(self.choice.files), 'file')}."
         verdict = f"{over:,} too many still." if over > 0 else f"Fits, {-over:,} to spare."
         everything = plan(self._cost, self._reserve, self._roles, range(len(self._files)))
         if everything.short_by:
@@ -203,5 +203,6 @@ class LedgerScreen(ModalScreen[Choice | None]):
         self.query_one("#send", Button).disabled = over > 0
 
 
-def _several(count: int, what: str) -> str:
+def several(count: int, what: str) -> str:
+    """The number with its noun."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -159,12 +159,14 @@ def last_rounds(state: MeterState, room: int, *, legend: bool) -> tuple[Line, Li
     A column is a round in both lines. The label tells the glyphs of the routes that were taken, or
     is only a word.
     """
-    label = route_legend(state) if legend else "via"
+    k = str(state.rounds[-1].drafted)
+    # One of two digits takes more room than the shortest label.
+    label = (route_legend(state) if legend else "via").ljust(len("k ") + len(k))
     columns = min(len(state.rounds), room - len(label) - 2)
     if columns < min(FEWEST_ROUNDS, len(state.rounds)):
         return None
     last = state.rounds[-columns:]
-    k = str(last[-1].drafted).ljust(len(label) - 2)
+    k = k.ljust(len(label) - len("k "))
     routes = "".join(gauges.route_glyph(one.route) for one in last)
     lengths = "".join(gauges.k_glyph(one.drafted) for one in last)
     return (

@@ -109,7 +109,7 @@ class Opening:
         self._screen.tell(error)
 
     def wake(self) -> None:
-        """A question waits: see to it that there will be a model."""
+        """A question was asked: see to it that there is, or will be, a model."""
         if self._watching is None and self._engine is not None:
             self._watch()
         if self._status is None:

@@ -10,11 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from tui.commands import COMMANDS
 from tui.keys import KEYS
 
 if TYPE_CHECKING:
+    from textual.fuzzy import Matcher
+
     from tui.chat_screen import ChatScreen
 
 
@@ -24,7 +27,7 @@ class ChatCommands(Provider):
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
         for title, help_text, deed in self._entries():
-            yield DiscoveryHit(title, deed, help=help_text)
+            yield DiscoveryHit(Content(title), deed, text=title, help=help_text)
 
     async def search(self, query: str) -> Hits:
         """Those that match."""
@@ -32,7 +35,7 @@ class ChatCommands(Provider):
         for title, help_text, deed in self._entries():
             score = max(matcher.match(title), matcher.match(f"{title} {help_text}") / 2)
             if score > 0:
-                yield Hit(score, matcher.highlight(title), deed, text=title, help=help_text)
+                yield Hit(score, _marked(matcher, title), deed, text=title, help=help_text)
 
     def _entries(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
         from tui.chat_screen import ChatScreen
@@ -51,3 +54,13 @@ class ChatCommands(Provider):
     @staticmethod
     def _command(screen: ChatScreen, name: str) -> None:
         screen.begin_command(name)
+
+
+def _marked(matcher: Matcher, title: str) -> Content:
+    """The title with what was matched told apart. The matcher's own way takes the brackets of an
+    argument for markup."""
+    shown = Content(title)
+    score, places = matcher.fuzzy_search.match(matcher.query, title)
+    for place in places if score else ():
+        shown = shown.stylize(matcher.match_style, place, place + 1)
+    return shown

@@ -205,8 +205,11 @@ class SessionsScreen(ModalScreen[int | None]):
         self.app.push_screen(DeleteDialog(question), delete)
 
     def _change(self, change: Callable[[], None]) -> None:
+        self.run_worker(self._changed(change), group="change")
+
+    async def _changed(self, change: Callable[[], None]) -> None:
         try:
-            change()
+            await asyncio.to_thread(change)
         except HistoryError as error:
             self._say(str(error))
             return

@@ -8,6 +8,7 @@ Invariant: every command of `COMMANDS` has its deed here, which a test holds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
@@ -38,7 +39,8 @@ async def _setting(screen: ChatScreen, command: SlashCommand, argument: str) -> 
 async def _system(screen: ChatScreen, argument: str) -> None:
     talk = screen.asking.talk
     if argument:
-        talk.set_system("" if argument.lower() == "none" else argument)
+        told = "" if argument.lower() == "none" else argument
+        await asyncio.to_thread(talk.set_system, told)
     told = f"the model is told: {talk.system}" if talk.system else "the model is told nothing first"
     screen.note(told)
 

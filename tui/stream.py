@@ -87,6 +87,7 @@ class AnswerStream:
         self._finished: Finished | None = None
         self._failed: Failed | None = None
         self._unsaved = ""
+        self._stopped = False
         self._show = Throttle(SHOW_EVERY_S, self._post_progress)
         self._keep = Throttle(KEEP_EVERY_S, self._begin_journal)
         self._journalling: asyncio.Task[None] | None = None
@@ -98,8 +99,10 @@ class AnswerStream:
 
     def cancel(self) -> None:
         """Have it stop; `AnswerOver` follows when what came is kept."""
-        if self._task is not None and self._finished is None and self._failed is None:
-            self._task.cancel()
+        if self._task is None or self._stopped or self._finished or self._failed:
+            return  # a second cancel would break off the keeping
+        self._stopped = True
+        self._task.cancel()
 
     async def stopped(self) -> None:
         """Stop it and wait until what came is kept."""
@@ -216,10 +219,15 @@ def joined(deltas: list[TextDelta]) -> list[TextDelta]:
 
 
 async def watch_engine(engine: SharedEngine, post: Post) -> None:
-    """Tell the screen each state of the engine until it is lost or the task is cancelled."""
+    """Tell the screen each state of the engine until it is lost or the task is cancelled; however
+    the watch ends, the screen hears of it."""
     try:
         async with engine.watch() as statuses:
             async for status in statuses:
                 post(EngineChanged(status))
     except EngineError as error:
         post(EngineGone(error.as_event()))
+    except Exception as error:
+        log.exception("the watch on the engine broke off")
+        what, hint = f"the engine can't be watched: {error!r}", "The next question tries again."
+        post(EngineGone(Failed(code="internal", message=what, hint=hint)))

@@ -7,7 +7,7 @@ before were. It knows no cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -22,17 +22,22 @@ from engine.train.tail import OwnSlots, Tail, drafting_starts
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 ByPosition = tuple[float, ...]
+"""As many positions as enough drafts got to, one at least."""
+GoOn = Callable[[], bool]
 BRIEF_TOKENS = 250
+LEAST_REACHED = 8.0
+"""Drafts that got to a position, for its share to be more than chance."""
 _ROWS = 64
 _GUESSED = 4
 
 
 @torch.no_grad()
 def exit_agreement(
-    model: Model, samples: Sequence[Sample], exits: Sequence[int]
+    model: Model, samples: Sequence[Sample], exits: Sequence[int], go_on: GoOn = lambda: True
 ) -> dict[int, dict[float, ByPosition]]:
-    """Of each exit layer, at each temperature. An exit's drafts read exact keys and values, so the
-    second token of a draft agrees as often as any first one: only streaks make a difference."""
+    """Of each exit layer, at each temperature, as far as `go_on` lets it. An exit's drafts read
+    exact keys and values, so the second token of a draft agrees as often as any first one: only
+    streaks make a difference."""
     kept: dict[int, dict[float, list[Tensor]]] = {
         layer: {temperature: [] for temperature in TEMPERATURES} for layer in exits
     }
@@ -41,6 +46,8 @@ def exit_agreement(
         full = sample.states[model.architecture.layers][at]
         parts: dict[tuple[int, float], list[Tensor]] = {}
         for rows in torch.split(torch.arange(len(full)), _ROWS):
+            if (parts or kept[exits[0]][0.0]) and not go_on():
+                break
             scores = model.logits(full[rows]).float()
             laws = {temperature: _law(scores, temperature) for temperature in TEMPERATURES}
             for layer in exits:
@@ -75,13 +82,21 @@ def jump_agreement(
                 columns[temperature].append(overlap(full, draft, temperature))
         for temperature, column in columns.items():
             overlaps[temperature].append(torch.stack(column, dim=1))
-    found = {}
-    for temperature, rows in overlaps.items():
-        kept = torch.cat(rows).double()
-        before = torch.cat((torch.ones_like(kept[:, :1]), kept[:, :-1].cumprod(dim=1)), dim=1)
-        shares = (kept * before).sum(dim=0) / before.sum(dim=0).clamp_min(1e-9)
-        found[temperature] = tuple(float(share) for share in shares)
-    return found
+    return {temperature: _shares(torch.cat(rows)) for temperature, rows in overlaps.items()}
+
+
+def _shares(kept: Tensor) -> ByPosition:  # (n, STEPS)
+    """Chances of n drafts by position, each weighed by the chance to get there."""
+    kept = kept.double()
+    before = torch.cat((torch.ones_like(kept[:, :1]), kept[:, :-1].cumprod(dim=1)), dim=1)
+    return _known((kept * before).sum(dim=0).tolist(), before.sum(dim=0).tolist())
+
+
+def _known(kept: Sequence[float], reached: Sequence[float]) -> ByPosition:
+    """Shares of the positions that enough drafts got to."""
+    positions = range(len(kept))
+    enough = [at for at in positions if at == 0 or reached[at] >= LEAST_REACHED]
+    return tuple(kept[at] / reached[at] if reached[at] else 0.0 for at in enough)
 
 
 def _few(samples: Sequence[Sample]) -> list[Sample]:
@@ -122,7 +137,21 @@ def by_position(runs: Sequence[Tensor], steps: int = STEPS) -> ByPosition:
             reached[step] += float(chance.sum())
             chance = chance * ahead
             kept[step] += float(chance.sum())
-    return tuple(k / r if r else 0.0 for k, r in zip(kept, reached, strict=True))
+    return _known(kept, reached)
+
+
+def played_back(tokens: list[int]) -> Row:
+    """A request whose answer is known and needs no model: whoever plays it back appends to
+    `tokens`."""
+    return Row(
+        id="played back",
+        tokens=tokens,
+        prompt_tokens=len(tokens),
+        cache_row=0,
+        chain=Chain(SamplingParams(), tokens, torch.device("cpu")),
+        stop_ids=frozenset(),
+        max_tokens=1 << 20,
+    )
 
 
 def guess_agreement(
@@ -153,16 +182,8 @@ def _guessed(drafter: Drafter, sample: Sample) -> Iterator[tuple[int, int, bool]
     """Class, position and outcome of every guess along one answer."""
     assert isinstance(drafter, Guesser)
     ids = sample.ids.tolist()
-    tokens = ids[: sample.answer_at]
-    row = Row(
-        id="calibration",
-        tokens=tokens,
-        prompt_tokens=len(tokens),
-        cache_row=0,
-        chain=Chain(SamplingParams(), tokens, torch.device("cpu")),
-        stop_ids=frozenset(),
-        max_tokens=1 << 20,
-    )
+    row = played_back(ids[: sample.answer_at])
+    tokens = row.tokens
     for at in range(sample.answer_at, len(ids)):
         evidence = drafter.evidence(row)
         if evidence is not None:

@@ -7,7 +7,7 @@ what is measured on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,31 +33,45 @@ class _Line(Struct):
     suffix: str | None = None
 
 
+def read_prompts(file: Path) -> list[ChatPrompt | FillPrompt]:
+    """What `file` asks, line by line. Raises `RequestError` for a file that can't be read, a line
+    that asks nothing, or no line at all."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        message = f"the requests '{file}' can't be read: {error.strerror}"
+        raise RequestError("requests_file", message, _HINT) from error
+    except UnicodeDecodeError as error:
+        message = f"the requests '{file}' are not UTF-8 text (byte {error.start})"
+        raise RequestError("requests_file", message, _HINT) from error
+    numbered = enumerate(lines, start=1)
+    prompts = [_prompt(file, number, line) for number, line in numbered if line.strip()]
+    if not prompts:
+        raise RequestError("requests_file", f"'{file}' holds no request", _HINT)
+    return prompts
+
+
 def read_requests(file: Path, text: TextCodec, context_tokens: int) -> list[Question]:
     """The requests of `file` that this model can take and that are short enough to be measured on.
 
-    Raises `RequestError` for a file that can't be read, a line that is none, or no request left.
+    Raises `RequestError` as `read_prompts` does, and where no request is left.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"the requests '{file}' can't be read: {error}"
-        raise RequestError("requests_file", message, _HINT) from error
-    found = list(_questions(file, lines, text, context_tokens))
+    prompts = read_prompts(file)
+    found = list(_questions(prompts, text, context_tokens))
     if not found:
         raise RequestError(
-            "requests_file", f"'{file}' holds no request that this model can take", _HINT
+            "requests_file",
+            f"'{file}' holds no request that this model can take, of at most {PROMPT_TOKENS} "
+            "tokens",
+            "Shorten them, or leave --requests out.",
         )
     return found
 
 
 def _questions(
-    file: Path, lines: list[str], text: TextCodec, context_tokens: int
+    prompts: Sequence[ChatPrompt | FillPrompt], text: TextCodec, context_tokens: int
 ) -> Iterator[Question]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        prompt = _prompt(file, number, line)
+    for number, prompt in enumerate(prompts):
         is_fill = isinstance(prompt, FillPrompt)
         if not (text.can_fill if is_fill else text.can_chat):
             continue

@@ -14,6 +14,7 @@ is trained or run. Invariant: a head that loads fits the model it was asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from torch.nn import functional as F
 
 from engine.config import Quant
 from engine.families import Architecture
-from engine.protocol import ModelError
+from engine.protocol import EngineError, ModelError
 from engine.quant import TILE_ROWS, Linear, pack, unpack
 from engine.tensor_file import TensorWriter, read_all, read_metadata
 
@@ -95,11 +96,13 @@ def head_of(about: HeadAbout, tensors: Mapping[str, Tensor], quant: Quant = "int
     )
 
 
-def head_for(digest: str, user_folder: Path | None, *, shipped: Path = SHIPPED) -> Path | None:
-    """The file of the head for the weights of this digest: the user's, else the package's."""
+def heads_for(
+    digest: str, user_folder: Path | None, *, shipped: Path = SHIPPED
+) -> tuple[Path, ...]:
+    """The files of heads for the weights of this digest: the user's, then the package's."""
     folders = [shipped] if user_folder is None else [user_folder, shipped]
     files = (file_in(folder, digest) for folder in folders)
-    return next((file for file in files if file.is_file()), None)
+    return tuple(file for file in files if file.is_file())
 
 
 def file_in(folder: Path, digest: str) -> Path:
@@ -108,18 +111,32 @@ def file_in(folder: Path, digest: str) -> Path:
 
 
 def save_head(path: Path, about: HeadAbout, tensors: Mapping[str, Tensor]) -> None:
-    """Write a head (tensors of any device, kept as bf16); the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a head (tensors of any device, kept as bf16); the file appears whole or not at all.
+    Raises `EngineError` where it can't be written."""
     partial = path.with_suffix(".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(partial, about, tensors)
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # what was begun takes room where there may be none
+            partial.unlink(missing_ok=True)
+        raise EngineError(
+            "head_not_kept",
+            f"the exit head can't be written to '{path}': {error.strerror or error}",
+            "Make room there, or let SSPEC_ASSIST_CACHE name another folder, and start again.",
+        ) from error
+
+
+def _write(path: Path, about: HeadAbout, tensors: Mapping[str, Tensor]) -> None:
     told = {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in msgspec.to_builtins(about).items()
     }
     metadata = told | {"format": FORMAT}
-    with TensorWriter(partial, header_room=_HEADER_BYTES, metadata=metadata) as writer:
+    with TensorWriter(path, header_room=_HEADER_BYTES, metadata=metadata) as writer:
         for name, tensor in tensors.items():
             writer.add(name, tensor.detach().to("cpu", torch.bfloat16))
-    partial.replace(path)
 
 
 def read_about(path: Path) -> HeadAbout:
@@ -146,6 +163,12 @@ def read_about(path: Path) -> HeadAbout:
 def load_head(path: Path, digest: str, arch: Architecture, device: str = "cpu") -> Head:
     """Read and pack the head for the weights of this digest. Raises `ModelError` for a file that
     is damaged, of another format, of another model or of another shape."""
+    about, tensors = read_head(path, digest, arch)
+    return head_of(about, {name: tensor.to(device) for name, tensor in tensors.items()})
+
+
+def read_head(path: Path, digest: str, arch: Architecture) -> tuple[HeadAbout, dict[str, Tensor]]:
+    """The same as it stands in the file, on the CPU. Raises as `load_head` does."""
     try:
         about = read_about(path)
         if about.model_digest != digest:
@@ -161,7 +184,7 @@ def load_head(path: Path, digest: str, arch: Architecture, device: str = "cpu") 
     wrong = _misfit(about, tensors, arch)
     if wrong:
         raise ModelError("head_shape", f"the exit head '{path}' does not fit: {wrong}", _AGAIN)
-    return head_of(about, {name: tensor.to(device) for name, tensor in tensors.items()})
+    return about, tensors
 
 
 def _misfit(about: HeadAbout, tensors: Mapping[str, Tensor], arch: Architecture) -> str:

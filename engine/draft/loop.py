@@ -33,7 +33,7 @@ def draft_by_steps(
     laws: list[Tensor] = []
     states: list[Tensor] = []
     trust = 1.0
-    while len(tokens) < k and (stop_below is None or trust >= stop_below):
+    while not tokens or (len(tokens) < k and (stop_below is None or trust >= stop_below)):
         state, scores = step(token)
         token, law = row.chain.draw(scores, tokens)
         states.append(state)
@@ -51,8 +51,7 @@ def draft_by_steps(
 
 def _highest(scores: Tensor) -> float:  # (1, n)
     """The highest probability of the law that the bare scores stand for."""
-    wide = scores.float()
-    return float((wide.amax() - wide.logsumexp(dim=-1)).exp())
+    return float(scores.float().softmax(dim=-1).amax())
 
 
 def _filled(laws: list[Tensor], vocab: int) -> Tensor:  # each (1, n) -> (K, V)

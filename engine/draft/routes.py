@@ -21,6 +21,8 @@ WITHOUT: Mapping[RouteChoice, tuple[str, str]] = {
     ),
 }
 """What a person reads who asks for a route that this model lacks, and the remedy."""
+NOTHING: Mapping[RouteChoice, str] = {"exit_head": "the exit head starts after a plain round"}
+"""Why a route that was asked for has no draft, where it is not for want of something to copy."""
 
 
 def default_exit_layer(layers: int) -> int:

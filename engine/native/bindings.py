@@ -1,7 +1,7 @@
 """The C library's functions and structs as ctypes sees them.
 
-Mirrors `native.h`, `pass.h` and `pass.c`; holds addresses, never tensors: who fills a struct keeps
-what it points to alive. Knows no model.
+Mirrors `native.h`, `pass.h`, `layer.h`, `attention_block.h` and `operators.c`; holds addresses,
+never tensors: who fills a struct keeps what it points to alive. Knows no model.
 
 Invariant: every call runs on the threads of the OpenMP runtime that torch uses, as many as torch
 is set to.
@@ -125,7 +125,8 @@ def openmp_entries() -> tuple[int, ...] | None:
     """Addresses of the OpenMP functions that torch itself calls; None if its runtime is another."""
     here = Path(torch.__file__).parent
     bundled = [*(here / "lib").glob("libgomp*"), *here.parent.glob("torch.libs/libgomp*")]
-    for name in ("libgomp.so.1", *map(str, bundled), "libiomp5.so"):
+    # The bundled one first: another library may have brought the system's along, a second pool.
+    for name in (*map(str, bundled), "libgomp.so.1", "libiomp5.so"):
         try:
             runtime = ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
             found = [ctypes.cast(getattr(runtime, entry), c_void_p).value for entry in _ENTRIES]

@@ -13,9 +13,12 @@ import ctypes
 import hashlib
 import logging
 import os
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +32,8 @@ _SWITCHES = (
     "-Wl,-Bsymbolic",
     *(f"-m{flag.replace('_', '')}" for flag in PROCESSOR_FLAGS),
 )  # fmt: skip
-_LIMIT_S = 120
+LIMIT_S = 120.0
+"""For all compilers together."""
 
 Compiling = Callable[[], None]
 """Called before a compiler runs, which takes seconds."""
@@ -48,8 +52,9 @@ def native_kernels(
     folder: Path,
     compiling: Compiling = lambda: None,
     compilers: Callable[[], list[tuple[str, ...]]] = compilers_here,
+    limit_s: float = LIMIT_S,
 ) -> Built:
-    """The kernels for this machine, from `folder` or built into it."""
+    """The kernels for this machine, from `folder` or built into it within `limit_s`."""
     reason = unsuitable()
     if reason:
         return Built(native=None, reason=reason)
@@ -58,7 +63,7 @@ def native_kernels(
         return Built(native=None, reason="torch's OpenMP threads were not found")
     library = _kept(folder)
     if library is None:
-        reason = _build(folder, compiling, compilers())
+        reason = _build(folder, compiling, compilers(), limit_s)
         library = None if reason else _kept(folder)
     if library is None:
         return Built(native=None, reason=reason or "the compiled kernels can't be loaded")
@@ -79,18 +84,20 @@ def _kept(folder: Path) -> ctypes.CDLL | None:
     return None
 
 
-def _build(folder: Path, compiling: Compiling, commands: list[tuple[str, ...]]) -> str:
+def _build(
+    folder: Path, compiling: Compiling, commands: list[tuple[str, ...]], limit_s: float
+) -> str:
     """Compile into `folder`; returns what went wrong, or nothing."""
     if not commands:
         return NO_COMPILER
     compiling()
-    reason = ""
+    reason, ends = "", time.monotonic() + limit_s
     for command in commands:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 made = Path(scratch) / "pass.so"
-                reason = _compile(command, made)
+                reason = _compile(command, made, ends - time.monotonic())
                 if not reason:
                     digests = f"{sources_digest()}-{_short(made.read_bytes())}"
                     made.replace(folder / f"pass-{digests}.so")
@@ -101,23 +108,43 @@ def _build(folder: Path, compiling: Compiling, commands: list[tuple[str, ...]]) 
     return reason
 
 
-def _compile(command: tuple[str, ...], made: Path) -> str:
+def _compile(command: tuple[str, ...], made: Path, limit_s: float) -> str:
+    """Run one compiler, which with all that it starts has ended afterwards; returns what went
+    wrong, or nothing. Raises `OSError`."""
+    if limit_s <= 0:
+        return "the compilers took too long"
     sources = [str(path) for path in sorted(Path(__file__).parent.glob("*.c"))]
-    try:
-        done = subprocess.run(
+    with tempfile.TemporaryFile(dir=made.parent) as told:
+        process = subprocess.Popen(
             [*command, *_SWITCHES, *sources, "-o", str(made), "-lm"],
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=told,
             env={**os.environ, "TMPDIR": str(made.parent)},
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"the compiler took longer than {_LIMIT_S} s"
-    if done.returncode == 0:
-        return ""
-    lines = done.stderr.strip().splitlines()
-    return f"the compiler failed: {lines[0] if lines else f'exit status {done.returncode}'}"
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return f"the compiler took longer than {limit_s:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        told.seek(0)
+        lines = told.read().decode(errors="replace").strip().splitlines()
+    if status:
+        return f"the compiler failed: {lines[0] if lines else f'exit status {status}'}"
+    return _unloadable(made)
+
+
+def _unloadable(made: Path) -> str:
+    """Why what a compiler has left is no library of this machine; empty if it is one."""
+    try:
+        ctypes.CDLL(str(made))
+    except OSError as error:
+        return f"the compiler left what can't be loaded: {error}"
+    return ""
 
 
 def sources_digest() -> str:

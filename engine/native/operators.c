@@ -64,7 +64,6 @@ void run_product(const struct product *p)
     run_team(product_work, &run, p->threads);
 }
 
-
 static void attention_work(void *job, const struct member *member)
 {
     attend(job, member->thread, member->threads);

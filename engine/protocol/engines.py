@@ -35,7 +35,8 @@ class Engine(Protocol):
         ...
 
     async def steer(self, request_id: str, steering: Steering) -> None:
-        """Change how a running answer drafts; an answer that is over is left alone."""
+        """Change how a running answer drafts; an answer that is over is left alone. Raises
+        `EngineError` for what no answer of this engine can do."""
         ...
 
     def close(self) -> None:

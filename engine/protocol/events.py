@@ -48,7 +48,8 @@ class TextDelta(Struct, frozen=True, kw_only=True, tag="text"):
 
 
 class RoundDone(Struct, frozen=True, kw_only=True, tag="round"):
-    """One draft-and-verify round. α = accepted ÷ tested; it emits accepted + 1 tokens."""
+    """One draft-and-verify round. α = accepted ÷ tested; it emits accepted + 1 tokens, the last of
+    them a stop token where the answer ends so. Drafts from there on are not in these counts."""
 
     route: Route
     k: int

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from engine.cache import KVCache
 from engine.model import Model
+from engine.protocol import EngineError
 from engine.train.samples import Marks, Sample, Seen, read_prompt, record, sample_of
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,15 @@ class Answered(Struct, frozen=True, kw_only=True):
     """Prompt and answer."""
     answer_at: int
 
+    def check(self, vocab: int) -> None:
+        """Raise `ValueError` for what no answer of a model with `vocab` tokens looks like."""
+        if not 1 <= self.answer_at < len(self.ids):
+            raise ValueError(f"the answer begins at {self.answer_at} of {len(self.ids)} tokens")
+        wrong = next((token for token in self.ids if not 0 <= token < vocab), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong} is no token id below {vocab}")
+        int(self.key, 16)
+
 
 class AnswerBook:
     """Answers on disk, one JSON object a line, appended as they come."""
@@ -61,25 +71,41 @@ class AnswerBook:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def read(self) -> list[Answered]:
-        """All whole lines; one that a stopped run left unfinished is passed over."""
+    def read(self, vocab: int) -> list[Answered]:
+        """All whole lines, one for each question; one that a stopped run left unfinished, or that
+        holds what is no token id below `vocab`, is passed over. Raises `EngineError`."""
         try:
             lines = self._file.read_bytes().splitlines()
         except FileNotFoundError:
             return []
-        kept = []
+        except OSError as error:
+            raise self._trouble("read", error) from error
+        kept: dict[str, Answered] = {}
         for line in lines:
             try:
-                kept.append(msgspec.json.decode(line, type=Answered))
-            except msgspec.MsgspecError:
-                logger.warning("%s has a line that can't be read", self._file)
-        return kept
+                answered = msgspec.json.decode(line, type=Answered)
+                answered.check(vocab)
+            except (msgspec.MsgspecError, ValueError) as error:
+                logger.warning("%s has a line that can't be read: %s", self._file, error)
+                continue
+            kept.setdefault(answered.key, answered)
+        return list(kept.values())
 
     def add(self, answered: Answered) -> None:
-        """Append one answer."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("ab") as book:
-            book.write(b"\n" * self._is_cut() + msgspec.json.encode(answered) + b"\n")
+        """Append one answer. Raises `EngineError` where it can't be written."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("ab") as book:
+                book.write(b"\n" * self._is_cut() + msgspec.json.encode(answered) + b"\n")
+        except OSError as error:
+            raise self._trouble("kept", error) from error
+
+    def _trouble(self, what: str, error: OSError) -> EngineError:
+        return EngineError(
+            "answers_file",
+            f"the model's answers can't be {what} in '{self._file}': {error.strerror or error}",
+            "Make room there, or let SSPEC_ASSIST_CACHE name another folder, and start again.",
+        )
 
     def _is_cut(self) -> bool:
         if not self._file.stat().st_size:
@@ -108,6 +134,10 @@ class _Live:
     def done(self) -> bool:
         ended = self.answered > 0 and self.ids[-1] in self.question.stop_ids
         return ended or self.answered >= self.question.max_tokens
+
+    def as_answered(self) -> Answered:
+        """What the book keeps of it."""
+        return Answered(key=self.question.key, ids=self.ids, answer_at=len(self.question.ids))
 
 
 class Decoder:
@@ -145,6 +175,10 @@ class Decoder:
         )
         for row in list(self._live):
             self._close(row)
+
+    def cut_off(self) -> list[Answered]:
+        """The same as ids alone, at once: for whoever is about to be stopped."""
+        return [live.as_answered() for live in self._live.values() if live.answered >= LEAST_TOKENS]
 
     def _admit(self, waiting: Iterator[Question]) -> None:
         for row in range(self._cache.rows):
@@ -192,7 +226,7 @@ class Decoder:
             )
             sample = sample_of(self._cache, row, seen, self._marks)
             self._close(row)
-            yield Answered(key=live.question.key, ids=live.ids, answer_at=at), sample
+            yield live.as_answered(), sample
 
     def _close(self, row: int) -> None:
         del self._live[row]

@@ -4,12 +4,12 @@ The budget decides how far each stage goes: a first file stands after about two 
 one when the time is up or held-out answers stop gaining. Stopped at any moment, the answers and the
 best file so far are kept, and the next run goes on from them.
 
-Invariant: a file is only ever replaced by one that is better on the same held-out answers.
+Invariant: a file, or the head that ships with the package, only ever gives way to one that is
+better on the same held-out answers.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,10 @@ from pathlib import Path
 
 import torch
 
-from engine.draft.head_file import HeadAbout, read_about, save_head
+from engine.draft.head_file import HeadAbout, save_head
 from engine.loading import Loaded
-from engine.protocol import ModelError
-from engine.tensor_file import read_all
 from engine.train.answers import AnswerBook, Decoder
+from engine.train.before import head_before
 from engine.train.candidates import (
     Bench,
     Candidate,
@@ -39,8 +38,6 @@ from engine.train.questions import questions_for
 from engine.train.samples import Marks
 from engine.train.step_costs import step_costs
 from engine.train.tail import Tail
-
-logger = logging.getLogger(__name__)
 
 FIRST_FILE = 0.1
 ANSWERED = 0.5
@@ -70,12 +67,19 @@ class Course:
     ) -> None:
         """`folder` keeps the answers. Raises `RequestError` for layers that the model lacks."""
         self._loaded, self._order, self._shown = loaded, order, shown
-        self.head_file = head_file
+        self._target = head_file
         self._digest = loaded.weights_digest
         self._material = Material(AnswerBook(folder / "answers.jsonl"))
-        self._marks = marks_for(loaded.architecture.layers, order)
+        self._asked = marks_for(loaded.architecture.layers, order)
+        self._before, self._trouble = head_before(head_file, self._digest, loaded.architecture)
+        self._marks = self._before.added_to(self._asked) if self._before else self._asked
         self._best: Candidate | None = None
         self._began = time.monotonic()
+
+    @property
+    def head_file(self) -> Path:
+        """Where the best head is: a new file, or the one that was there."""
+        return self._before.file if self._before and not self._target.is_file() else self._target
 
     @property
     def spent(self) -> float:
@@ -87,6 +91,8 @@ class Course:
 
         Raises `ModelError` when the model can't be asked anything.
         """
+        if self._trouble:
+            self._shown.result(self._trouble)
         model = self._loaded.model
         reading = "reading earlier answers"
         self._material.remember(
@@ -107,14 +113,19 @@ class Course:
             if not self._order.quick:
                 self._marks = self._marks_of(found)
                 self._answer(decoder, ANSWERED)
-        finally:
-            for answered, sample in decoder.rest():
-                self._material.add(answered, sample)
+        except BaseException:  # Ctrl-C above all, and a second one may follow at once
+            for answered in decoder.cut_off():
+                self._material.keep(answered)
+            raise
+        for answered, sample in decoder.rest():
+            self._material.add(answered, sample)
         if not self._order.quick:
             bench = Bench(tail=bench.tail, held_out=self._material.judges(), costs=bench.costs)
             found = self._fit(bench)
             self._train(bench, max(found, key=lambda one: self._promise(one, bench)))
         assert self._best is not None, "a closed form was kept"
+        if self._before is not None and self._best.tensors is self._before.tensors:
+            self._shown.result("nothing better was found than the head that was there: it stays")
         return self._best
 
     def _marks_of(self, found: Sequence[Candidate]) -> Marks:
@@ -156,9 +167,8 @@ class Course:
         pretended = torch.zeros((arch.hidden, 2 * arch.hidden))
         jump = packed({"jump.weight": pretended, "jump.bias": torch.zeros(arch.hidden)})
         costs = step_costs(model, jump)
-        before = self._about_before()
-        answers = self._material.trained_on
-        vocab = before.vocab if before else draft_vocabulary(answers, arch.vocab, costs)
+        before, answers = self._before, self._material.trained_on
+        vocab = before.about.vocab if before else draft_vocabulary(answers, arch.vocab, costs)
         self._shown.stage("writing out the last layers", self.spent, f"{vocab:,} token ids")
         tail = Tail(model, min(self._marks.jumps), vocab)
         return Bench(tail=tail, held_out=self._material.judges(), costs=costs)
@@ -168,13 +178,13 @@ class Course:
         moments = Moments(self._material.trained_on)
         self._shown.stage("fitting all paths", self.spent, f"{moments.tokens:,} tokens")
         if self._best is None:
-            self._best = self._kept_before(bench)
+            self._best = self._judged_before(bench)
         else:
             again = self._best
             self._best = bench.judged(again.first, again.landing, again.tensors)
         best = self._best
         wanted = (best.first, best.landing) if best else None
-        found = candidates(moments, bench, self._marks, wanted)
+        found = candidates(moments, bench, self._marks.among(self._asked), wanted)
         for one in found:
             self._shown.result(described(one))
         self._keep(found[0], bench)
@@ -239,27 +249,13 @@ class Course:
             },
             stop_below=threshold or None,
         )
-        save_head(self.head_file, about, found.tensors)
+        save_head(self._target, about, found.tensors)
 
-    def _about_before(self) -> HeadAbout | None:
-        """What the head of an earlier run says of itself, if it is one of these weights."""
-        if not self.head_file.is_file():
+    def _judged_before(self, bench: Bench) -> Candidate | None:
+        """The head that was there, judged on today's answers."""
+        before = self._before
+        if before is None:
             return None
-        try:
-            about = read_about(self.head_file)
-        except ModelError as error:
-            logger.warning("the head that is there is made anew: %s", error)
-            return None
-        return about if about.model_digest == self._digest else None
-
-    def _kept_before(self, bench: Bench) -> Candidate | None:
-        """The head of an earlier run, judged on today's answers; None where there is none or its
-        path is not among those that are tried."""
-        about = self._about_before()
-        if about is None or about.first not in self._marks.firsts:
-            return None
-        if about.jump not in self._marks.jumps:
-            return None
-        kept = bench.judged(about.first, about.jump, read_all(self.head_file, lambda *_: None))
+        kept = bench.judged(before.about.first, before.about.jump, before.tensors)
         self._shown.result(f"from an earlier run: {described(kept)}")
         return kept

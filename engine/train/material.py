@@ -43,7 +43,7 @@ class Material:
     ) -> None:
         """States of the answers of earlier runs, while `go_on` says yes."""
         cache = model.new_cache(1)
-        for answered in self._book.read():
+        for answered in self._book.read(model.architecture.vocab):
             self.known.add(answered.key)
             if go_on() and not self.full and len(answered.ids) <= model.context_tokens:
                 ids, answer_at = answered.ids, answered.answer_at
@@ -54,6 +54,10 @@ class Material:
         """A new answer."""
         self._book.add(answered)
         self._sort_in(answered.key, sample)
+
+    def keep(self, answered: Answered) -> None:
+        """A new answer that only the next run will learn from."""
+        self._book.add(answered)
 
     def judges(self) -> list[Sample]:
         """The held-out answers; one of the others where there is none yet."""

@@ -40,6 +40,14 @@ class Marks:
         """The layers whose keys and values are kept."""
         return range(min(self.jumps), self.layers)
 
+    def among(self, others: Marks) -> Marks:
+        """Those that `others` has too."""
+        return replace(
+            self,
+            firsts=tuple(first for first in self.firsts if first in others.firsts),
+            jumps=tuple(jump for jump in self.jumps if jump in others.jumps),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:

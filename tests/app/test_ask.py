@@ -133,6 +133,21 @@ def test_a_file_that_cant_be_shown_is_named_with_the_reason(
         build_request(Question(text="q", files=(path,)), SamplingParams(), route="auto", k=None)
 
 
+def test_bytes_that_are_no_text_are_refused_in_the_question_and_shown_in_a_name(
+    tmp_path: Path,
+) -> None:
+    torn = os.fsdecode(b"caf\xe9")
+    for question in (Question(text=torn), Question(text="q", system=torn)):
+        with pytest.raises(RequestError, match="is not UTF-8 text"):
+            build_request(question, SamplingParams(), route="auto", k=None)
+    file = tmp_path / torn
+    file.write_text("x")
+    request = build_request(
+        Question(text="q", files=(file,)), SamplingParams(), route="auto", k=None
+    )
+    assert msgspec.json.encode(request)
+
+
 def test_standard_input_is_read_as_text() -> None:
     err = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO("é".encode()), encoding="ascii")

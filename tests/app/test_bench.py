@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from app.bench_cli import asked_routes, replayed
 from app.bench_options import BenchOptions
@@ -22,6 +24,7 @@ from app.bench_table import (
     result_line,
     time_line,
 )
+from app.cli import cli
 from engine.bench import CaseTime, Plan, RouteArm
 from engine.bench_results import ArmResult, KindResult, Run
 from engine.cases import Case, LeftOut
@@ -223,3 +226,42 @@ def test_json_is_one_document_with_all_of_it() -> None:
     assert told["against_peers"][0]["against"] == "peer"
     assert [result["arm"] for result in told["kinds"]] == ["auto"]
     assert told["cases_not_chosen"] == 41
+    assert told["complete"]
+
+
+class Interrupting(Paced):
+    """A peer that somebody stops with Ctrl-C on the second case."""
+
+    def run(self, case: Case, sampling: SamplingParams) -> Run:
+        if case.name == "two":
+            raise KeyboardInterrupt
+        return super().run(case, sampling)
+
+
+def test_json_of_a_run_that_was_stopped_holds_what_was_measured() -> None:
+    whole = a_bench()
+    cases = [*whole.cases, replace(whole.cases[0], name="two")]
+    stopped = dataclasses.replace(whole, arms=[*whole.arms[:-1], Interrupting()], cases=cases)
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(stopped, out, io.StringIO(), as_json=True)
+    told = json.loads(out.getvalue())
+    assert {result["case"] for result in told["results"]} == {"one"}
+    assert not told["complete"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--replay", "FILE", "--vs", "hf", "--full"], "--full, --vs would do nothing with --repl"),
+        (["--shape", "qwen2.5-7b", "--case", "json"], "--case would do nothing with --shape"),
+        (["--humaneval", "2", "--repeats", "7"], "--repeats would do nothing with --humaneval"),
+        (["--keystrokes", "--floor"], "--floor would do nothing with --keystrokes"),
+        (["--speed", "2"], "--speed belongs to --keystrokes"),
+        (["--vs-url", "http://localhost:8080", "--vs-url", "127.0.0.1:8080"], "8080 twice"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli, ["bench", *options])
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from app.chat import exit_code, known_models, live_settings
+from app.chat import chat_start, exit_code, known_models, live_settings
 from app.paths import user_paths
 from app.screen_guard import private_screen
 from app.settings import Settings, read_settings
 from app.settings_watch import SettingsWatch, watch_settings
 from engine.protocol import EngineError, RequestError
+from tui.history import History
 from tui.messages import SettingsChanged
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +91,17 @@ def test_a_chat_that_was_not_left_is_a_failure_and_says_where_to_look(tmp_path: 
         exit_code(None, tmp_path / "chat.log")
     assert raised.value.exit_code == 1
     assert str(tmp_path / "chat.log") in raised.value.hint
+
+
+def test_a_chat_in_a_folder_that_is_gone_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(RequestError, match="the folder you are in is gone"):
+        chat_start(Settings(), user_paths(), History(), resume=False)
 
 
 def test_nothing_is_here_on_a_new_machine() -> None:
@@ -171,6 +183,42 @@ def test_a_change_of_the_file_is_seen(tmp_path: Path) -> None:
         stop()
     assert told[0].settings is not None
     assert told[0].settings.chat.provenance
+
+
+def test_a_change_behind_a_link_is_seen(tmp_path: Path) -> None:
+    paths = user_paths({"SSPEC_ASSIST_CONFIG": str(tmp_path / "config")})
+    kept = tmp_path / "dotfiles" / "sspec.toml"
+    for folder in (kept.parent, paths.config_file().parent):
+        folder.mkdir()
+    kept.write_text("", encoding="utf-8")
+    paths.config_file().symlink_to(kept)
+    seen = threading.Event()
+    stop = watch_settings(Settings(), paths, lambda _change: seen.set())
+    try:
+        kept.write_text("[chat]\nprovenance = true\n", encoding="utf-8")
+        assert seen.wait(10)
+    finally:
+        stop()
+
+
+OUT_OF_WATCHES = """
+import os, resource, sys
+from pathlib import Path
+import watchdog.observers.inotify
+from app.paths import user_paths
+from app.settings import Settings
+from app.settings_watch import watch_settings
+paths = user_paths({"SSPEC_ASSIST_CONFIG": sys.argv[1]})
+free = os.dup(0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+watch_settings(Settings(), paths, print)()
+"""
+
+
+def test_where_the_system_gives_out_no_more_watches_there_are_none(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OUT_OF_WATCHES, str(tmp_path / "config")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_where_no_settings_folder_can_be_made_nothing_is_watched(tmp_path: Path) -> None:

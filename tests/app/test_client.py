@@ -95,6 +95,13 @@ def test_the_first_question_starts_a_daemon_and_the_next_finds_it(folder: Path) 
     asyncio.run(main())
 
 
+def test_a_text_that_no_message_can_carry_is_refused_and_starts_nothing(folder: Path) -> None:
+    (only,) = asyncio.run(answer(client(folder), "caf\udce9"))
+    assert isinstance(only, Failed)
+    assert (only.code, only.exit_code) == ("not_utf8", 2)
+    assert not instance.is_held(instance.place_of(paths_in(folder).runtime))
+
+
 def test_eight_clients_at_once_start_one_daemon(folder: Path) -> None:
     async def main() -> None:
         answers = await asyncio.gather(*(answer(client(folder), f"word {i}") for i in range(8)))

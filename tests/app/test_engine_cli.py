@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 from app.catalogue import CATALOGUE
 from app.cli import cli
 from app.completion import VARIABLE
-from app.engine_cli import EngineReport
+from app.engine_cli import FOLLOW_S, EngineReport
 from app.paths import user_paths
 from engine.protocol import EngineStatus, Held
 from tests.app.remote_engine import Served, opening
@@ -142,9 +143,28 @@ def test_a_log_is_followed_across_its_rotation() -> None:
         with file.open("a") as log:
             log.write("added\n")
         assert following.stdout.readline() == "added\n"
+        with file.open("a") as log:
+            log.write("the last one\n")
         file.rename(file.with_name("engine.log.1"))
         file.write_text("fresh\n")
+        assert following.stdout.readline() == "the last one\n"
         assert following.stdout.readline() == "fresh\n"
+        following.terminate()
+        following.communicate()
+
+
+def test_a_character_that_is_written_in_two_parts_is_shown_whole() -> None:
+    file = user_paths().log_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("old\n")
+    with process("engine", "logs", "--follow") as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "old\n"
+        with file.open("ab", buffering=0) as log:
+            log.write(b"caf\xc3")
+            time.sleep(3 * FOLLOW_S)
+            log.write(b"\xa9\n")
+        assert following.stdout.readline() == "caf\u00e9\n"
         following.terminate()
         following.communicate()
 

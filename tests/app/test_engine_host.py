@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from app.engine_host import RETRY_S, EngineHost
+from app.host_status import BROKEN
 from app.load_attempt import Opened
 from app.settings import DaemonSettings, ModelSettings
 from app.wire import Wanted
@@ -73,9 +76,12 @@ class World:
             report("measuring", 0, 1)
         finally:
             self.unwound.append(name)
-        engine = PacedEngine(name, self.pause_s)
+        engine = self.engine(name)
         self.engines.append(engine)
         return Opened(engine=engine, notice=f"notice of {name}")
+
+    def engine(self, name: str) -> PacedEngine:
+        return PacedEngine(name, self.pause_s)
 
     async def answer(self, text: str = "a few words", id_: str = "r") -> list[Event]:
         async with self.host.generate(ask(text, id_)) as events:
@@ -98,9 +104,11 @@ async def eventually(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def play(test: Callable[[World], Awaitable[None]], **daemon: float) -> World:
+def play(
+    test: Callable[[World], Awaitable[None]], kind: type[World] = World, **daemon: float
+) -> World:
     async def main() -> World:
-        world = World(**daemon)
+        world = kind(**daemon)
         async with asyncio.timeout(20):
             try:
                 await test(world)
@@ -413,6 +421,60 @@ def test_a_quiet_engine_tells_a_watcher_nothing() -> None:
         assert len(heard) == 1
 
     play(test)
+
+
+class Mortal(PacedEngine):
+    """Ends when it is told to, as an engine does whose thread can't go on."""
+
+    dead = False
+
+    async def status(self) -> EngineStatus:
+        status = await super().status()
+        return replace(status, state="asleep") if self.dead else status
+
+    @asynccontextmanager
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[AsyncIterator[Event]]:
+        if self.dead:
+            raise EngineError("closed", "the engine was closed", "Start it again.")
+        async with super().generate(request) as events:
+            yield events
+
+
+class MortalWorld(World):
+    """A world whose engines can end by themselves."""
+
+    def engine(self, name: str) -> PacedEngine:
+        return Mortal(name)
+
+
+def test_an_engine_that_ended_by_itself_is_told_of_and_loaded_again() -> None:
+    async def test(world: World) -> None:
+        await world.answer()
+        statuses = world.host.watch()
+        assert (await anext(statuses)).state == "ready"
+        world.engines[0].dead = True  # type: ignore[attr-defined]
+        with world.host.present("editor"):  # whatever tells the host to look
+            status = await anext(statuses)
+        assert (status.state, status.weight_bytes) == ("failed", 0)
+        assert status.failure == BROKEN
+        assert world.engines[0].closed
+        assert world.opened == ["one"], "nobody has asked for anything"
+        assert isinstance((await world.answer())[-1], Finished)
+        assert (await world.host.status()).failure is None
+        await statuses.aclose()  # type: ignore[attr-defined]
+
+    assert play(test, MortalWorld).opened == ["one", "one"]
+
+
+def test_who_asks_an_engine_that_has_ended_gets_an_answer() -> None:
+    async def test(world: World) -> None:
+        await world.answer()
+        world.engines[0].dead = True  # type: ignore[attr-defined]
+        assert isinstance((await world.answer())[-1], Finished)
+        world.engines[1].dead = True  # type: ignore[attr-defined]
+        await world.host.measure(ask().prompt)
+
+    assert play(test, MortalWorld).opened == ["one", "one", "one"]
 
 
 def test_a_closed_host_refuses_with_a_sentence() -> None:

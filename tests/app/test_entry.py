@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,29 @@ def test_the_way_to_the_chat_loads_no_command_line() -> None:
         [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("arguments", ["models list", ""])
+def test_a_program_without_standard_input_is_told_as_one_without_a_terminal(
+    arguments: str, tmp_path: Path
+) -> None:
+    start = "from app.entry import main; main()"
+    done = subprocess.run(
+        f'"{sys.executable}" -c "{start}" {arguments} <&-',
+        shell=True,
+        cwd=ROOT,
+        env={**os.environ, "SSPEC_ASSIST_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_streams_that_were_closed_before_the_start_hold_nothing_up() -> None:
+    program = (
+        "import sys; from app.entry import fill_in; fill_in(); "
+        "sys.stdout.write(sys.stdin.read()); sys.stderr.write('lost'); sys.exit(3)"
+    )
+    command = f'"{sys.executable}" -c "{program}" <&- >&- 2>&-'
+    assert subprocess.run(command, shell=True, cwd=ROOT, check=False).returncode == 3

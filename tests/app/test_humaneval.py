@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
-from app.humaneval import ARMS, Solved, extract, program_of, score_lines, scores_of, solve
-from engine.protocol import SamplingParams
+from app.humaneval import (
+    ARMS,
+    Solved,
+    extract,
+    program_of,
+    require_sandbox,
+    score_lines,
+    scores_of,
+    solve,
+)
+from engine.protocol import EngineError, SamplingParams
 from tests.engine.tiny_session import tiny_session
 
 PROBLEM = {
@@ -71,3 +83,22 @@ def test_both_ways_of_decoding_answer_alike_and_are_judged() -> None:
     both = [solve(session, PROBLEM, arm, SamplingParams(max_tokens=12)) for arm in ARMS]
     assert both[0].completion == both[1].completion
     assert {one.result for one in both} == {"failed"}  # a random model solves nothing
+
+
+def test_no_answer_is_copied_from_the_same_one_before() -> None:
+    session = tiny_session()
+    held = []
+    for arm in ARMS:
+        solve(session, PROBLEM, arm, SamplingParams(max_tokens=12))
+        held.append(len(session.earlier))
+    assert held[0] == held[1] > 0
+
+
+def test_a_machine_without_a_sandbox_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    require_sandbox()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(EngineError, match="answers can't be run here") as refused:
+        require_sandbox()
+    assert "Linux" in refused.value.hint

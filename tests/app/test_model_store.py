@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from app import download, model_store, snapshot
-from app.catalogue import CATALOGUE
+from app.catalogue import CATALOGUE, DEFAULT
 from app.hub import HubEntry, HubRepo
 from app.model_store import ModelSource, resolve
 from app.paths import Paths, user_paths
@@ -271,3 +273,26 @@ def test_the_folders_of_the_user_and_the_variables_that_move_them(tmp_path: Path
     assert moved.runtime == usual.runtime
     assert "sspec-assist" in str(usual.cache_dir())
     assert files_under(tmp_path / "home") == set()
+
+
+def test_models_can_be_listed_while_another_process_fetches_one(tmp_path: Path) -> None:
+    paths = user_paths({"SSPEC_ASSIST_CACHE": str(tmp_path)})
+    incoming = paths.models_dir() / f"{DEFAULT}.partial" / "incoming"
+    over = threading.Event()
+
+    def fetch() -> None:
+        while not over.is_set():
+            for name in ("a", "b", "c"):
+                (incoming / name).mkdir(parents=True)
+                (incoming / name / "part").write_bytes(b"x")
+            shutil.rmtree(incoming)
+
+    fetching = threading.Thread(target=fetch)
+    fetching.start()
+    try:
+        listed = [model_store.listing(paths) for _ in range(300)]
+    finally:
+        over.set()
+        fetching.join()
+    ours = [model for one in listed for model in one if model.name == DEFAULT]
+    assert {model.state for model in ours} <= {"partial", "absent"}

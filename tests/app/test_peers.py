@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app.peers import SAMPLE, ChatServerArm, LlamaServerArm, checked_url, peer_at, peer_on
 from engine.bench import prompt_ids
 from engine.cases import Case
-from engine.protocol import ChatPrompt, EngineError, FillPrompt, RequestError, SamplingParams, Turn
+from engine.protocol import ChatPrompt, FillPrompt, RequestError, SamplingParams, Turn
 from tests.engine.tiny_session import tiny_session
 
 CHAT = Case(
@@ -129,5 +129,57 @@ def test_nothing_else_is_asked(url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:
-    with ExitStack() as stack, pytest.raises(EngineError, match="does not answer"):
+    with ExitStack() as stack, pytest.raises(RequestError, match="does not answer"):
         peer_at("http://127.0.0.1:1", tiny_session(), stack)
+
+
+@pytest.mark.parametrize("url", ["", "http://[::1", "http://127.0.0.1:abc", "127.0.0.1:99999"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(RequestError, match="not an http address on this machine"):
+        checked_url(url)
+
+
+def saying(body: bytes, *, models: bytes = b'{"data": [{"id": "small"}]}') -> TestClient:
+    """A server that answers every question to its model with `body`."""
+
+    async def chat(_: Request) -> Response:
+        return Response(body, media_type="text/event-stream")
+
+    async def listed(_: Request) -> Response:
+        return Response(models, media_type="application/json")
+
+    routes = [
+        Route("/v1/models", listed),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+    ]
+    return TestClient(Starlette(routes=routes), base_url="http://127.0.0.1:8099")
+
+
+@pytest.mark.parametrize(
+    "models", [b"<html>hello</html>", b"[1, 2]", b'{"data": ["small"]}', b"", b"\xff\x00"]
+)
+def test_a_server_of_another_kind_is_refused_in_a_sentence(models: bytes) -> None:
+    with pytest.raises(RequestError, match=r"8099 answered .*, which can't be read") as refused:
+        peer_on(saying(b"", models=models), tiny_session())
+    assert "llama-server" in refused.value.hint
+
+
+def test_a_server_without_a_list_of_models_is_asked_all_the_same() -> None:
+    assert isinstance(peer_on(saying(b"", models=b"{}"), tiny_session()), ChatServerArm)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"data: {nope\n\n", "can't be read"),
+        (b"data: [1]\n\n", "can't be read"),
+        (b'data: {"error": {"message": "out of slots"}}\n\n', "out of slots"),
+        (b'data: {"choices": [], "usage": {"completion_tokens": "x"}}\n\n', "can't be read"),
+        (b"hello", "said too little"),
+        (b'data: {"choices": [{"delta": null}]}\n\n', "said too little"),
+    ],
+)
+def test_a_garbled_answer_is_refused_in_a_sentence(said: bytes, why: str) -> None:
+    arm = peer_on(saying(said), tiny_session())
+    with pytest.raises(RequestError, match=why):
+        arm.run(CHAT, SamplingParams())

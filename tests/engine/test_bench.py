@@ -26,10 +26,11 @@ class PacedArm:
         self.name, self._times, self._turn = name, milliseconds, 0
         self._log = log if log is not None else []
         self.refuses: set[str] = set()
+        self.ends_after = 1 << 30
         self.seeds: list[int | None] = []
 
     def run(self, case: Case, sampling: SamplingParams) -> Run:
-        if case.name in self.refuses:
+        if case.name in self.refuses or self._turn >= self.ends_after:
             raise RequestError("no", f"{self.name} can't take {case.name}", "Leave it.")
         self._log.append(self.name)
         self.seeds.append(sampling.seed)
@@ -77,8 +78,22 @@ def test_what_can_not_be_run_is_named_and_the_rest_goes_on() -> None:
         "one": ["plain", "peer"],
         "three": ["plain"],
     }
-    with pytest.raises(RequestError, match="none of the cases"):
+    with pytest.raises(RequestError, match="none of the cases could be run: plain can't take two"):
         bench([plain], [cases[1]], GREEDY, told.append)
+
+
+def test_an_arm_that_goes_away_in_the_middle_costs_only_its_own_figures() -> None:
+    plain, peer = PacedArm("plain", 1.0), PacedArm("peer", 1.0)
+    peer.ends_after = 2  # the warm-up and one run
+    told: list[Told] = []
+    found = bench([plain, peer], [case_of("one"), case_of("two")], GREEDY, told.append)
+    left_out = [(one.case, one.arm) for one in told if isinstance(one, LeftOut)]
+    assert left_out == [("one", "peer"), ("two", "peer")]
+    assert {name: list(runs) for name, (_, runs) in found.items()} == {
+        "one": ["plain"],
+        "two": ["plain"],
+    }
+    assert [one.arm for one in told if isinstance(one, ArmResult)] == ["plain", "plain"]
 
 
 def test_drawn_texts_get_a_seed_for_each_repeat_the_same_for_all_arms() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from engine.cache import KVCache
-from engine.calibrate import CONTEXTS, FILES_KEPT, costs_of, key_of
+from engine.calibrate import FILES_KEPT, costs_of, key_of
 from engine.config import MAX_DRAFT_TOKENS
+from engine.cost_arms import CONTEXTS
 from engine.costs import CostTable, bucket_of
 from engine.draft.contract import Drafter
 from engine.draft.copy import CopyDrafter

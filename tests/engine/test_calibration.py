@@ -3,6 +3,7 @@ over a random model."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.acceptance import Prior
-from engine.calibration.agreement import TEMPERATURES, by_position, exit_agreement, overlap
-from engine.calibration.course import Calibration
+from engine.calibration.agreement import (
+    LEAST_REACHED,
+    TEMPERATURES,
+    by_position,
+    exit_agreement,
+    overlap,
+    played_back,
+)
 from engine.calibration.figures import Path as DraftedPath
-from engine.calibration.figures import Report, chosen_exits, verdicts, worth_timing
-from engine.calibration.requests import read_requests
+from engine.calibration.figures import Report, Timed, chosen_exits, verdicts, worth_timing
+from engine.calibration.requests import read_prompts, read_requests
 from engine.config import DraftSettings
 from engine.costs import BucketCosts
+from engine.draft.copy import CopyDrafter
 from engine.draft_length import MIN_GAIN
 from engine.profile import Profile, read_profile, save_profile
 from engine.protocol import RequestError
@@ -59,14 +67,22 @@ def path(
     )
 
 
-def report(*paths: DraftedPath) -> Report:
+def report(*paths: DraftedPath, timed: tuple[Timed, ...] = ()) -> Report:
     return Report(
-        requests=10, tokens=900, layers=10, head_share=0.1, paths=paths, timed=(), copying={}
+        requests=10,
+        asked=12,
+        tokens=900,
+        judged=300,
+        layers=10,
+        head_share=0.1,
+        paths=paths,
+        timed=timed,
+        copying={},
     )
 
 
 @MODERATE
-@given(rights=st.lists(st.lists(st.booleans(), max_size=12), min_size=1, max_size=4))
+@given(rights=st.lists(st.lists(st.booleans(), max_size=40), min_size=1, max_size=4))
 def test_shares_by_position_are_those_of_drafts_from_every_token(rights: list[list[bool]]) -> None:
     found = by_position([torch.tensor(run, dtype=torch.float32) for run in rights], steps=3)
     for step in range(3):
@@ -76,7 +92,10 @@ def test_shares_by_position_are_those_of_drafts_from_every_token(rights: list[li
                 if all(run[start : start + step]):
                     reached += 1
                     kept += run[start + step]
-        assert found[step] == pytest.approx(kept / reached if reached else 0.0)
+        if step == 0 or reached >= LEAST_REACHED:
+            assert found[step] == pytest.approx(kept / reached if reached else 0.0)
+        else:
+            assert len(found) <= step, "what hardly any draft got to is not known"
 
 
 def test_an_overlap_is_the_chance_that_rejection_sampling_keeps_a_token() -> None:
@@ -141,6 +160,56 @@ def test_where_nothing_pays_the_reason_and_a_remedy_are_told(one: DraftedPath, n
     assert any(named in line for line in said[2:])
 
 
+def test_what_training_promises_is_told_where_something_pays_too() -> None:
+    good, jump = path("good", 0.8, 0.3), path("jump", 0.85, 0.1, there=False, exit_layer=None)
+    said = verdicts(report(good, jump))
+    assert "good" in said[0]
+    assert any("jump" in line and "train-head" in line for line in said)
+    assert not any("train-head" in line for line in verdicts(report(good, path("bad", 0.1, 0.2))))
+
+
+def test_what_was_measured_stands_beside_the_prediction() -> None:
+    good = path("good", 0.8, 0.2)
+    arm = good.arm(0)
+    as_told = Timed(
+        name="good",
+        k=arm.k,
+        rounds=50,
+        tokens_per_round=arm.tokens,
+        times_plain=arm.gain,
+        c=good.c(0),
+    )
+    said = verdicts(report(good, timed=(as_told,)))
+    assert said[0].endswith(f"{arm.gain:.2f} × plain predicted, {arm.gain:.2f} measured")
+    assert "measured" not in said[1], "real rounds are of short contexts"
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ratio", "c", "named"),
+    [
+        (0.5, 1.0, 1.0, "harder than those judged on"),
+        (1.0, 2.0, 2.0, "c was 0.40 for 0.20"),
+        (1.0, 2.0, 1.0, "the verifying pass"),
+    ],
+)
+def test_a_path_slower_than_predicted_says_which_part_was(
+    tokens: float, ratio: float, c: float, named: str
+) -> None:
+    good = path("good", 0.8, 0.2)
+    arm = good.arm(0)
+    timed = Timed(
+        name="good",
+        k=arm.k,
+        rounds=50,
+        tokens_per_round=tokens * arm.tokens,
+        times_plain=tokens * arm.gain / ratio,
+        c=c * good.c(0),
+    )
+    (told,) = verdicts(report(good, timed=(timed,)))[2:]
+    assert named in told
+
+
 def test_a_jump_that_is_not_there_is_a_remedy_and_no_choice() -> None:
     low, jump = path("low", 0.3, 0.4), path("jump", 0.8, 0.2, there=False, exit_layer=None)
     said = verdicts(report(low, jump))
@@ -159,29 +228,6 @@ def test_the_most_promising_paths_and_an_exit_are_timed() -> None:
     exits = [path("first 3", 0.1, 0.3), path("first 5", 0.2, 0.3, exit_layer=5)]
     timed = [one.name for one in worth_timing(report(*exits, *jumps), 3)]
     assert timed == ["jump 1", "jump 2", "first 5"]
-
-
-def test_a_run_over_a_random_model_measures_keeps_and_is_used(tmp_path: Path) -> None:
-    loaded = tiny_loaded(context=256)
-    file = tmp_path / "requests.txt"
-    file.write_text("\n".join(f"What is {n}?" for n in range(40)))
-    questions = read_requests(file, loaded.text, 256)
-    stages: list[str] = []
-    calibration = Calibration(
-        loaded, questions, minutes=0.02, tell=lambda stage, share: stages.append(stage)
-    )
-    found, profile = calibration.run()
-    assert found.tokens >= 200
-    assert {"first 1", "first 2", "first 3"} >= {p.name for p in found.paths if p.exit_layer}
-    assert any("fitted" in one.name for one in found.paths)
-    assert all(set(one.agreement) == set(TEMPERATURES) for one in found.paths)
-    assert all(one.rounds and one.tokens_per_round >= 1 for one in found.timed)
-    assert verdicts(found)
-    assert any("judging" in stage for stage in stages)
-    assert profile.exit_layer_at(100) in {1, 2, 3}
-    save_profile(profile, tmp_path)
-    assert read_profile(tmp_path, loaded.weights_digest) == profile
-    assert read_profile(tmp_path, "other") is None
 
 
 def test_a_profile_decides_the_exit_and_the_assumptions(tmp_path: Path) -> None:
@@ -210,10 +256,50 @@ def test_a_profile_decides_the_exit_and_the_assumptions(tmp_path: Path) -> None:
     assert pinned.start(ask()).drafting.drafters["layer_skip"].reusable_layers == 3
 
 
+def test_a_profile_of_another_model_changes_nothing(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    loaded = replace(tiny_loaded(), folder=tmp_path)
+    usual = Session(loaded, DraftSettings(), flat_costs(), name="tiny", rows=1)
+    layers = usual.start(ask()).drafting.drafters["layer_skip"].reusable_layers
+    other = Profile(weights_digest="other", requests=1, tokens=1, exit_layers={0: layers + 1})
+    save_profile(other, tmp_path)
+    session = Session(loaded, DraftSettings(), flat_costs(), name="tiny", rows=1)
+    assert session.start(ask()).drafting.drafters["layer_skip"].reusable_layers == layers
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format": 9}'])
 def test_a_damaged_profile_is_left_out(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_bytes(content)
-    assert read_profile(tmp_path, "d") is None
+    assert read_profile(tmp_path, "d", 4) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("exit_layers", {"0": 3}, {"0": 4}),
+        ("exit_layers", {"0": 1}, {"0": 0}),
+        ("head_vocab", 1, 0),
+        ("stop_below", 0.0, 1.5),
+        ("agreement", {"copy": [0, 0.5, 1]}, {"copy": [0, 0.5, 1.1]}),
+    ],
+)
+def test_a_profile_that_nobody_can_have_measured_is_left_out(
+    name: str, good: object, bad: object, tmp_path: Path
+) -> None:
+    said = {"format": 1, "weights_digest": "d", "requests": 1, "tokens": 1}
+    for value, taken in ((good, True), (bad, False)):
+        (tmp_path / "profile.json").write_text(json.dumps(said | {name: value}))
+        assert (read_profile(tmp_path, "d", 4) is not None) == taken
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "requests.txt"
+    file.write_bytes(b"caf\xe9")
+    with pytest.raises(RequestError, match=r"not UTF-8 text \(byte 3\)"):
+        read_prompts(file)
+    with pytest.raises(RequestError, match="can't be read"):
+        read_prompts(tmp_path)
 
 
 def test_requests_may_be_lines_prompts_messages_and_holes(tmp_path: Path) -> None:
@@ -239,6 +325,8 @@ def test_requests_may_be_lines_prompts_messages_and_holes(tmp_path: Path) -> Non
         ("", "no request"),
         ('{"prompt": 3}', "line 1"),
         ('{"messages": []}', "asks nothing"),
+        ("fine\n\n{broken", "line 3"),
+        ("too long " * 400, "at most 640 tokens"),
     ],
 )
 def test_a_file_of_no_requests_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
@@ -247,3 +335,13 @@ def test_a_file_of_no_requests_is_refused(content: str | None, said: str, tmp_pa
         file.write_text(content)
     with pytest.raises(RequestError, match=said):
         read_requests(file, tiny_loaded().text, 512)
+
+
+def test_an_answer_that_is_played_back_needs_no_model() -> None:
+    tokens = [1, 2, 1, 2]
+    row, drafter = played_back(tokens), CopyDrafter(torch.device("cpu"))
+    assert row.tokens is tokens
+    assert drafter.evidence(row) is not None
+    assert drafter.guess(row, 2) == [1, 2]
+    tokens.append(3)
+    assert drafter.evidence(row) is None, "it sees what is appended"

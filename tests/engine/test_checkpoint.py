@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, Any
@@ -296,6 +297,22 @@ def test_a_broken_gguf_is_said_to_be_one(case: str, tmp_path: Path) -> None:
     assert caught.value.code == "damaged_weights"
 
 
+@pytest.mark.parametrize("alignment", [0, -1, "wide"])
+def test_an_alignment_that_can_not_be_is_the_usual_one(
+    alignment: int | str, tmp_path: Path
+) -> None:
+    """As preflight reads it."""
+    writer = gguf.GGUFWriter(str(tmp_path / "m.gguf"), "qwen2")
+    if isinstance(alignment, str):
+        writer.add_string("general.alignment", alignment)
+    else:
+        writer.add_int32("general.alignment", alignment)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert read_gguf(tmp_path / "m.gguf").data_start % 32 == 0
+
+
 def test_a_gguf_that_ends_inside_a_tensor_is_said_to_be_damaged(tmp_path: Path) -> None:
     kind = gguf.GGMLQuantizationType.Q8_0
     file = save_gguf(random_model("qwen2"), tmp_path / "m.gguf", kind)
@@ -359,6 +376,26 @@ def test_reading_reports_all_bytes_and_reads_what_safetensors_writes(tmp_path: P
     assert seen[-1][0] == seen[-1][1]
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
     assert math.prod(read_header(file)["a"].shape) == 21
+
+
+@pytest.mark.parametrize("offsets", [[0, 1 << 50], [-84, 0], [84, 0]])
+def test_tensors_outside_the_file_are_said_to_be_damage(offsets: list[int], tmp_path: Path) -> None:
+    """Before memory for them is asked for."""
+    file = tmp_path / "x.safetensors"
+    header = json.dumps({"a": {"dtype": "F32", "shape": [7, 3], "data_offsets": offsets}}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(84))
+    with pytest.raises(ModelError) as caught:
+        read_all(file, lambda *_: None)
+    assert caught.value.code == "damaged_weights"
+
+
+def test_a_kernel_without_huge_pages_reads_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.safetensors"
+    save_file({"a": torch.ones(7, 3)}, file)
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 12_345)  # an advice that this kernel doesn't know
+    assert read_all(file, lambda *_: None)["a"].sum() == 21
 
 
 @pytest.mark.parametrize("keep", [4, 40, -4])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -231,3 +233,38 @@ def test_whatever_is_seen_every_cost_stays_positive_and_finite(
 def test_a_table_survives_the_disk() -> None:
     costs = CostTable(key="model, 2 threads", shapes={LAYERS: "3"}, buckets={0: flat(), 3: flat()})
     assert msgspec.json.decode(msgspec.json.encode(costs), type=CostTable) == costs
+
+
+DAMAGE: dict[str, dict[str, object]] = {
+    "no time": {"unit_ms": 0.0},
+    "less than none": {"unit_ms": -5.0},
+    "ages": {"unit_ms": 1e300},
+    "no passes": {"passes": []},
+    "passes for nothing": {"passes": [0.0] * 33},
+    "endless passes": {"passes": [1e308] * 33},
+    "drafts that give time back": {"drafts": {LAYERS: [-1.0] * 32}},
+    "no drafts": {"drafts": {LAYERS: []}},
+    "rests for nothing": {"rests": {LAYERS: [0.0] * 33}},
+    "no rests": {"rests": {LAYERS: []}},
+}
+
+
+@pytest.mark.parametrize("change", DAMAGE.values(), ids=DAMAGE)
+def test_a_kept_table_that_nobody_measured_is_refused(change: dict[str, object]) -> None:
+    written = json.loads(msgspec.json.encode(table(b0=flat())))
+    written["buckets"]["0"] |= change
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(json.dumps(written), type=CostTable)
+
+
+@pytest.mark.parametrize("bucket", ["-1", "1000000000"])
+def test_a_kept_table_of_no_context_length_is_refused(bucket: str) -> None:
+    written = json.loads(msgspec.json.encode(table(b0=flat())))
+    written["buckets"] = {bucket: written["buckets"]["0"]}
+    with pytest.raises(msgspec.ValidationError, match="no bucket"):
+        msgspec.json.decode(json.dumps(written), type=CostTable)
+
+
+def test_a_free_draft_is_none_of_that() -> None:
+    free = table(b0=flat(draft=0.0))
+    assert msgspec.json.decode(msgspec.json.encode(free), type=CostTable) == free

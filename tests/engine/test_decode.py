@@ -115,6 +115,36 @@ def test_stop_token_inside_a_draft_is_cut_after_acceptance() -> None:
         cache.check(0, len(row.tokens) - 1)
 
 
+class KnowingDrafter(CopyDrafter):
+    """Drafts what it was told that the model will say."""
+
+    def __init__(self, coming: list[int]) -> None:
+        super().__init__(torch.device("cpu"))
+        self._coming = coming
+
+    def evidence(self, row: Row) -> int | None:
+        return 0
+
+    def guess(self, row: Row, k: int) -> list[int]:
+        return self._coming[:k]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_drafts_behind_a_stop_token_are_not_counted(at: int) -> None:
+    model, params = tiny_model(), SamplingParams(repetition_penalty=1.7)
+    plain, _ = generate(model, new_row(PROMPT, params), "plain", 0)
+    assert plain[at] not in plain[:at]
+    row, cache = new_row(PROMPT, params, stop_ids=frozenset({plain[at]})), model.new_cache(2)
+    while not prefill_step(model, cache, row):
+        pass
+    drafters: dict[Route, Drafter] = {"copy": KnowingDrafter(plain)}
+    done = run_round(model, cache, row, drafters, Choice(route="copy", k=3, reason="test"))
+    assert row.output == plain[: at + 1]
+    assert done.emitted == len(row.output)
+    assert (done.drafted, done.tested, done.accepted) == (3, at, at)
+    assert done.ended_by_draft == (at < 3), "a bonus token is no draft"
+
+
 def test_answer_ends_at_the_last_slot() -> None:
     model = tiny_model(context=128)
     for route in ("plain", "copy", "layer_skip", "exit_head"):

@@ -159,6 +159,15 @@ def test_a_draft_that_doubts_itself_ends_early() -> None:
     assert {1, 2} <= {*lengths[0.2]}
 
 
+def test_a_draft_has_a_token_however_high_the_bar() -> None:
+    model = tiny_model()
+    plain, _ = run_all(model, new_row(PROMPT), {}, 0)
+    drafter = Seeing(model, random_head(model, jump=JUMP, stop_below=1.5))
+    text, _ = run_all(model, new_row(PROMPT), {"exit_head": drafter}, 4)
+    assert text == plain
+    assert {len(draft.tokens) for draft in drafter.drafts} == {1}
+
+
 def test_a_penalty_on_ids_that_the_draft_does_not_score() -> None:
     model = tiny_model()
     assert max(PROMPT) >= 32

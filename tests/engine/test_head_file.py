@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import struct
 from pathlib import Path
 
@@ -12,8 +14,8 @@ import torch
 from engine.converted import weights_digest
 from engine.draft.head_file import (
     file_in,
-    head_for,
     head_of,
+    heads_for,
     load_head,
     read_about,
     save_head,
@@ -143,14 +145,15 @@ def test_tensors_of_another_shape(tmp_path: Path, name: str, shape: tuple[int, .
 
 def test_the_users_own_head_comes_before_the_packages(tmp_path: Path) -> None:
     shipped, own = tmp_path / "package", tmp_path / "user"
-    assert head_for(DIGEST, own, shipped=shipped) is None
-    assert head_for(DIGEST, None, shipped=shipped) is None
+    assert heads_for(DIGEST, own, shipped=shipped) == ()
+    assert heads_for(DIGEST, None, shipped=shipped) == ()
     save_head(file_in(shipped, DIGEST), about(), random_tensors())
     for folder in (own, None):
-        assert head_for(DIGEST, folder, shipped=shipped) == file_in(shipped, DIGEST)
+        assert heads_for(DIGEST, folder, shipped=shipped) == (file_in(shipped, DIGEST),)
     save_head(file_in(own, DIGEST), about(), random_tensors())
-    assert head_for(DIGEST, own, shipped=shipped) == file_in(own, DIGEST)
-    assert head_for("e" * 64, own, shipped=shipped) is None
+    both = (file_in(own, DIGEST), file_in(shipped, DIGEST))
+    assert heads_for(DIGEST, own, shipped=shipped) == both
+    assert heads_for("e" * 64, own, shipped=shipped) == ()
 
 
 def test_weights_are_told_apart_by_checkpoint_and_quantization() -> None:
@@ -172,3 +175,26 @@ def test_the_route_is_offered_only_with_a_head() -> None:
     assert [route for route in auto if route != "exit_head"] == without
     agreement = drafters_for("exit_head", model, 3, head)[0].prior(0).rates
     assert agreement == (0.6, 0.5, 0.5)
+
+
+def test_a_head_that_can_not_be_written_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    target = file_in(tmp_path / "file" / "heads", DIGEST)
+    with pytest.raises(EngineError, match="can't be written to") as refused:
+        save_head(target, about(), random_tensors())
+    assert str(target) in refused.value.message
+    assert "SSPEC_ASSIST_CACHE" in refused.value.hint
+
+
+def test_a_disk_that_fills_up_leaves_the_old_head(file: Path) -> None:
+    whole, limits = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, limits[1]))
+    try:
+        with pytest.raises(EngineError, match="can't be written to"):
+            save_head(file, about(), random_tensors(seed=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert file.read_bytes() == whole
+    assert [one.name for one in file.parent.iterdir() if one.is_file()] == [file.name]

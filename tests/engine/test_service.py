@@ -7,11 +7,13 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from engine.answer import Answer
+from engine.config import DraftSettings
 from engine.protocol import (
     ChatPrompt,
     EngineError,
@@ -19,6 +21,7 @@ from engine.protocol import (
     Failed,
     FillPrompt,
     Finished,
+    GenerateRequest,
     Paused,
     Queued,
     RequestError,
@@ -34,10 +37,12 @@ from engine.protocol import (
 )
 from engine.service import LocalEngine
 from engine.session import Session
+from engine.slots import Slots
+from engine.telling import Telling
 
 from .paced import PacedModel, all_of, paced_engine, up_to, with_model
 from .stream_rules import check_stream
-from .tiny_session import answered, ask, fill, text_of, tiny_session
+from .tiny_session import answered, ask, fill, flat_costs, text_of, tiny_loaded, tiny_session
 
 PATIENCE_S = 60
 """A test that waits longer hangs, and says where."""
@@ -294,8 +299,9 @@ def test_the_next_turn_of_a_chat_finds_its_prefix() -> None:
         (ask(sampling=SamplingParams(top_p=0.0)), "bad_setting", "top_p"),
         (ask(k=99), "bad_setting", "99"),
         (ask(sampling=SamplingParams(stop=("",))), "bad_setting", "stop string"),
+        (ask(sampling=SamplingParams(seed=1 << 64)), "bad_setting", "seed"),
     ],
-    ids=["too long", "top_p", "k", "stop"],
+    ids=["too long", "top_p", "k", "stop", "seed"],
 )
 def test_what_can_not_be_served_fails_and_the_engine_goes_on(
     request_: object, code: str, named: str
@@ -602,6 +608,24 @@ def test_steering_reaches_one_that_still_waits() -> None:
     play(test)
 
 
+def test_a_route_that_the_model_lacks_is_refused_at_once_and_harms_nobody() -> None:
+    async def test() -> None:
+        async with running() as (engine, model):
+            model.hold()
+            async with engine.generate(CHAT) as chat, engine.generate(ask(id="next")) as waiting:
+                await held_in_round(model)
+                for answer in ("chat", "next"):
+                    for route in ("exit_head", "low_precision"):
+                        with pytest.raises(RequestError) as caught:
+                            await engine.steer(answer, Steering(route=route))
+                        assert caught.value.code == "no_route"
+                model.free()
+                for stream in (chat, waiting):
+                    assert text_of(await all_of(stream)) == text_of(answered(tiny_session(), CHAT))
+
+    play(test)
+
+
 def test_a_k_out_of_range_is_refused_at_once() -> None:
     async def test() -> None:
         async with running() as (engine, _):
@@ -613,7 +637,117 @@ def test_a_k_out_of_range_is_refused_at_once() -> None:
     play(test)
 
 
+# What nobody has foreseen
+
+
+def test_a_wish_that_can_not_be_done_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def surprise() -> None:
+        raise ValueError("surprise")
+
+    async def test() -> None:
+        async with running() as (engine, _):
+            engine._tell(surprise)
+            assert text_of(await generated(engine, CHAT)) == whole
+
+    whole = text_of(answered(tiny_session(), CHAT))
+    with caplog.at_level(logging.ERROR):
+        play(test)
+    assert "surprise" in caplog.text
+
+
+class Untellable(Telling):
+    """Can't say what it has held back."""
+
+    def rest(self) -> TextDelta | None:
+        raise ValueError("surprise")
+
+
+class UntellableSession(Session):
+    """Fails at the end of every answer, and again when the failed answer is ended."""
+
+    def start(self, request: GenerateRequest) -> Answer:
+        answer = super().start(request)
+        answer.telling = Untellable(self.loaded.text.stream((), after=()), frozenset())
+        return answer
+
+
+class Stuck(Slots):
+    """Takes no row back."""
+
+    def give_back(self, row: int, tokens: Sequence[int], pending: Sequence[int] = ()) -> None:
+        raise ValueError("surprise")
+
+
+def session_of(kind: type[Session]) -> Session:
+    return kind(tiny_loaded(), DraftSettings(), flat_costs(), name="tiny", rows=2)
+
+
+def test_an_answer_that_fails_twice_ends_and_the_engine_goes_on() -> None:
+    async def test() -> None:
+        engine = LocalEngine(session_of(UntellableSession))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in range(3):
+                    last = (await generated(engine, CHAT))[-1]
+                    assert isinstance(last, Failed)
+                    assert last.code == "internal"
+        finally:
+            engine.close()
+
+    play(test)
+
+
+def test_an_engine_that_can_not_go_on_tells_all_and_says_so_from_then_on() -> None:
+    async def test() -> None:
+        session = session_of(Session)
+        session.slots = Stuck(session.slots.cache)
+        engine = LocalEngine(session)
+        async with asyncio.timeout(PATIENCE_S):
+            async with engine.generate(CHAT) as one, engine.generate(ask(id="next")) as waiting:
+                last, other = (await all_of(one))[-1], (await all_of(waiting))[-1]
+            assert isinstance(last, Failed)
+            assert last.code == "internal"
+            assert isinstance(other, Failed)
+            assert other.code == "engine_broke"
+            assert "surprise" in other.message
+            assert (await refused(engine)).code == "closed"
+            status = engine.snapshot()
+            assert (status.state, status.running) == ("asleep", ())
+            await asyncio.to_thread(engine.close)
+
+    play(test)
+
+
 # What is held, and what the status says
+
+
+class Published(LocalEngine):
+    """Keeps every status that somebody could have seen."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_status":
+            self.__dict__.setdefault("seen", []).append(value)
+        super().__setattr__(name, value)
+
+
+def test_no_status_leaves_out_what_runs_or_waits() -> None:
+    async def test() -> None:
+        model = PacedModel()
+        engine = Published(tiny_session(with_model(model)))
+        try:
+            model.hold()
+            async with engine.generate(CHAT) as chat, engine.generate(ask(id="next")) as waiting:
+                await held_in_round(model)
+                model.free()
+                await all_of(chat)
+                await all_of(waiting)
+        finally:
+            model.free()
+            engine.close()
+        busy = [bool(status.running or status.queued) for status in engine.__dict__["seen"]]
+        assert False not in busy[busy.index(True) : len(busy) - busy[::-1].index(True)]
+
+    play(test)
 
 
 def test_what_was_pushed_out_is_told_to_its_conversation_and_in_the_status() -> None:

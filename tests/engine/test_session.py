@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from engine.answer import Answer
 from engine.config import DraftSettings
 from engine.loading import Loaded
 from engine.model import Model
+from engine.profile import Profile, save_profile
 from engine.protocol import (
     Event,
     FillPrompt,
@@ -31,8 +33,10 @@ from engine.protocol import (
 )
 from engine.session import Session, measured_costs
 
+from .paced import PacedModel
 from .stream_rules import check_stream
 from .tiny import tiny_architecture, tiny_tensors
+from .tiny_heads import random_head
 from .tiny_session import (
     answered,
     ask,
@@ -254,9 +258,8 @@ def assert_unharmed(session: Session) -> None:
     slots = session.slots
     kinds: tuple[Priority, Priority] = ("chat", "fill")
     claims = [slots.take([1, 2, 3], None, kind) for kind in kinds if not slots.one_for_all]
-    while slots.can_take():
+    while len(claims) < slots.cache.rows:
         claims.append(slots.take([1, 2, 3]))
-    assert len(claims) == slots.cache.rows
     for claim in claims:
         slots.give_back(claim.row, [])
     assert text_of(answered(session, ask())) == text_of(answered(tiny_session(), ask()))
@@ -283,8 +286,20 @@ def test_a_prompt_that_is_too_long_names_both_numbers() -> None:
         ask(k=-3),
         ask(k=1000),
         ask("words " * 3000),
+        ask(sampling=SamplingParams(seed=1 << 64)),
+        ask(sampling=SamplingParams(seed=-(1 << 63) - 1)),
     ],
-    ids=["temperature", "max tokens", "empty stop", "k 0", "k -3", "k 1000", "too long"],
+    ids=[
+        "temperature",
+        "max tokens",
+        "empty stop",
+        "k 0",
+        "k -3",
+        "k 1000",
+        "too long",
+        "high seed",
+        "low seed",
+    ],
 )
 def test_a_refused_request_leaves_no_row_claimed(refused: GenerateRequest) -> None:
     session = tiny_session()
@@ -300,7 +315,7 @@ def test_an_exit_layer_outside_the_model_is_refused_with_its_depth() -> None:
     session = tiny_session(settings=DraftSettings(exit_layer=4))
     with pytest.raises(RequestError, match="4 layers"):
         session.start(ask())
-    assert session.slots.can_take()
+    session.slots.take([1])  # which fails where no row is free
 
 
 def test_an_empty_prompt_is_refused() -> None:
@@ -519,6 +534,30 @@ def test_a_session_of_any_context_has_costs(context: int, tmp_path: Path) -> Non
         session = Session(loaded, DraftSettings(), costs, name="tiny")
         assert session.costs.plain_tokens_per_s(0) > 0
         assert finished(answered(session, ask(sampling=SamplingParams(max_tokens=6))))
+
+
+def test_the_head_is_timed_as_it_drafts(tmp_path: Path) -> None:
+    """With the vocabulary that calibration found for it, not with the one in its file."""
+    model = ScoringModel(context=64)
+    loaded = replace(
+        tiny_loaded(), model=model, head=random_head(model, jump=2, vocab=64), folder=tmp_path
+    )
+    digest = loaded.weights_digest
+    save_profile(Profile(weights_digest=digest, requests=1, tokens=1, head_vocab=32), tmp_path)
+    measured_costs(loaded, DraftSettings(), None)
+    assert model.scored == {None, 32}
+
+
+class ScoringModel(PacedModel):
+    """Knows how many token ids were scored in its passes."""
+
+    def __init__(self, context: int) -> None:
+        super().__init__(context)
+        self.scored: set[int | None] = set()
+
+    def logits(self, hidden: Tensor, vocab: int | None = None) -> Tensor:
+        self.scored.add(vocab)
+        return super().logits(hidden, vocab)
 
 
 def test_flat_costs_let_auto_speculate() -> None:

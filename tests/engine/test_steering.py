@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,8 @@ from engine.protocol import (
 )
 
 from .stream_rules import check_stream
-from .tiny_session import answered, ask, text_of, tiny_session
+from .tiny_heads import random_head
+from .tiny_session import answered, ask, text_of, tiny_loaded, tiny_session
 
 LONG = SamplingParams(max_tokens=60, repetition_penalty=0.5)
 ROUTES: tuple[RouteChoice, ...] = ("auto", "plain", "copy", "layer_skip")
@@ -79,6 +82,18 @@ def test_a_route_that_has_nothing_to_draft_says_so() -> None:
     answer.steer(Steering(route="copy"))
     reasons = {one.reason for one in rounds_of(rest(answer)) if not one.drafted}
     assert "nothing to copy (copy pinned by the user)" in reasons
+
+
+def test_a_head_without_a_state_to_start_from_says_so() -> None:
+    loaded = tiny_loaded()
+    session = tiny_session(replace(loaded, head=random_head(loaded.model, jump=2)))
+    answer = session.start(ask(sampling=LONG, route="plain"))
+    begun(answer, 2)
+    answer.steer(Steering(route="exit_head", k=2))
+    first, *later = rounds_of(rest(answer))
+    reason = "the exit head starts after a plain round (exit_head pinned by the user)"
+    assert (first.route, first.reason) == ("plain", reason)
+    assert later[0].route == "exit_head"
 
 
 @pytest.mark.parametrize("k", [0, -1, 33])

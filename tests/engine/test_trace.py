@@ -120,9 +120,43 @@ def test_a_file_that_cant_be_written_is_refused_by_name(tmp_path: Path) -> None:
     assert raised.value.hint
 
 
+def test_a_line_that_was_not_finished_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    rounds = traced(path, "a b a b a b")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    assert len(read_trace(path)) == len(rounds) - 1
+    assert "unfinished and left out" in caplog.text
+    path.write_bytes(whole[:9])
+    with pytest.raises(RequestError, match="line 1"):
+        read_trace(path)
+    first, rest = whole.split(b"\n", 1)
+    path.write_bytes(first[:-9] + b"\n" + rest)
+    with pytest.raises(RequestError, match="line 1"):
+        read_trace(path)
+
+
+def test_rounds_without_a_time_are_summed_up_too() -> None:
+    assert sum_of([line(ms=0.0)]).tokens == 3
+
+
+def test_a_full_disk_ends_the_trace_and_not_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    assert traced(Path("/dev/full"), "a b a b a b")
+    assert caplog.text.count("ends here: No space left") == 1
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "can't be read"), (b"", "holds no round"), (b"{}\n", "line 1"), (b"hi\n", "line 1")],
+    [
+        (None, "can't be read"),
+        (b"", "holds no round"),
+        (b"{}\n", "line 1"),
+        (b"hi\n", "line 1"),
+        (b"\xff\x00\n", "line 1"),
+        (b"[]", "line 1"),
+    ],
 )
 def test_a_file_that_is_no_trace_is_refused(
     content: bytes | None, said: str, tmp_path: Path

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from engine.decode import prefill_step, run_round
 from engine.draft_length import Choice
-from engine.protocol import SamplingParams
+from engine.protocol import EngineError, SamplingParams
 from engine.train.answers import AnswerBook, Answered, Decoder
 from engine.train.samples import reread
 
 from .tiny import new_row
-from .tiny_samples import MARKS, answered, model, questions
+from .tiny_samples import MARKS, VOCAB, answered, model, questions
 
 
 def plainly(ids: list[int], tokens: int, stop_ids: frozenset[int]) -> list[int]:
@@ -85,11 +86,53 @@ def test_the_rest_is_cut_off_where_it_stands() -> None:
 
 def test_the_book_outlives_a_line_that_was_cut(tmp_path: Path) -> None:
     book = AnswerBook(tmp_path / "deep" / "answers.jsonl")
-    assert book.read() == []
+    assert book.read(VOCAB) == []
     first = Answered(key="a", ids=[1, 2, 3], answer_at=2)
     book.add(first)
     with (tmp_path / "deep" / "answers.jsonl").open("ab") as file:
         file.write(b'{"key": "b", "ids": [1,')
     second = Answered(key="c", ids=[4, 5], answer_at=1)
     book.add(second)
-    assert book.read() == [first, second]
+    assert book.read(VOCAB) == [first, second]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"key": "b", "ids": [1, 96], "answer_at": 1}',
+        b'{"key": "b", "ids": [1, -1], "answer_at": 1}',
+        b'{"key": "b", "ids": [1, 2], "answer_at": 2}',
+        b'{"key": "b", "ids": [1, 2], "answer_at": 0}',
+        b'{"key": "b", "ids": [], "answer_at": 1}',
+        b'{"key": "no digits", "ids": [1, 2], "answer_at": 1}',
+        b"\xff\x00 noise",
+        b"[]",
+    ],
+)
+def test_a_line_that_no_answer_looks_like_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    book = AnswerBook(tmp_path / "answers.jsonl")
+    kept = Answered(key="a", ids=[1, 95], answer_at=1)
+    book.add(kept)
+    with (tmp_path / "answers.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    book.add(kept)
+    assert book.read(VOCAB) == [kept], "and a question answered twice is one"
+
+
+def test_a_book_that_can_not_be_kept_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = Answered(key="a", ids=[1, 2], answer_at=1)
+    with pytest.raises(EngineError, match=r"can't be kept in .*answers\.jsonl") as refused:
+        AnswerBook(tmp_path / "file" / "answers.jsonl").add(told)
+    assert "SSPEC_ASSIST_CACHE" in refused.value.hint
+    with pytest.raises(EngineError, match="can't be read"):
+        AnswerBook(tmp_path).read(VOCAB)
+
+
+def test_what_is_under_way_can_be_had_at_once() -> None:
+    steps = iter([True] * 20 + [False])
+    decoder = Decoder(model(), MARKS, questions(3, tokens=60), rows=3)
+    assert list(decoder.answers(lambda: next(steps))) == []
+    at_once = decoder.cut_off()
+    assert at_once == [told for told, _ in decoder.rest()]
+    assert len(at_once) == 3

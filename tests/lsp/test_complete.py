@@ -9,7 +9,7 @@ import pytest
 
 from engine.protocol import EngineStatus, Event, Failed, FillPrompt, Held, Paused, Snippet
 from lsp.complete import Selected, Suggestion
-from lsp.document import Document
+from lsp.document import Document, Snapshot
 from lsp.placing import begun_word
 from lsp.prefetch import REST_S
 from lsp.settings import EditorSettings
@@ -23,6 +23,12 @@ def only(suggestions: Sequence[Suggestion] | None) -> Suggestion:
     assert suggestions is not None
     (one,) = suggestions
     return one
+
+
+def asked_for(session: Session) -> list[FillPrompt]:
+    """The prompts that somebody waited for."""
+    requests = [one for one in session.engine.requests if one.priority == "fill"]
+    return [one.prompt for one in requests if isinstance(one.prompt, FillPrompt)]
 
 
 @on_a_loop
@@ -376,6 +382,49 @@ async def test_snippets_go_along_and_stay_while_one_types() -> None:
     assert snippets.asked == 1
     starts = {prompt.prefix[:20] for prompt in session.engine.prompts}
     assert len(starts) == 1
+
+
+@on_a_loop
+async def test_settings_that_leave_files_out_hold_for_the_next_prompt() -> None:
+    snippets = Snippets(Snippet(path="b.py", text="def mul(a, b): ..."))
+    session = Session(Engine("zzz"), LINE, snippets=snippets)
+    session.type("a")
+    await session.ask()
+    session.settings, snippets.given = EditorSettings(ignore=("b.py",)), ()
+    session.type("b")
+    await session.ask()
+    first, *_, last = asked_for(session)
+    assert (bool(first.snippets), last.snippets) == (True, ())
+
+
+@on_a_loop
+async def test_a_wish_given_up_while_snippets_are_looked_for_leaves_the_window_where_it_was() -> (
+    None
+):
+    class Slow(Snippets):
+        never = False
+
+        async def related(self, snapshot: Snapshot, budget_chars: int) -> tuple[Snippet, ...]:
+            await (asyncio.Event().wait() if self.never else asyncio.sleep(0))
+            return self.given
+
+    body = "".join(f"    value_{n} = {n}\n" for n in range(400))
+    snippets = Slow()
+    session = Session(Engine("zzz"), f"def f():\n{body}    total = ▮\n", snippets=snippets)
+    session.type("a")
+    await session.ask()
+    for n in range(20):
+        session.type(f" + value_{n}")
+    snippets.never = True
+    given_up = asyncio.ensure_future(session.ask())
+    await session.settle()
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    snippets.never = False
+    session.type(" ")
+    await session.ask()
+    first, *_, last = asked_for(session)
+    assert last.prefix[:200] == first.prefix[:200]
 
 
 @on_a_loop

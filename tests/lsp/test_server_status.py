@@ -107,6 +107,17 @@ def test_a_completion_that_waits_for_another_request_is_told_as_paused() -> None
     asyncio.run(work())
 
 
+def test_what_is_fetched_ahead_and_held_up_is_no_completion_that_waits() -> None:
+    async def work() -> None:
+        engine = TalliedEngine(ScriptedEngine(answer_script("a b c"), hold_after=1))
+        busy = EngineStatus(model="m", running=("chat",), queued=("r1",))
+        async with engine.generate(replace(REQUEST, priority="idle")):
+            told = status_of(busy, engine.tally)
+            assert (told.state, told.paused) == ("ready", False)
+
+    asyncio.run(work())
+
+
 class Line:
     """What a client hears."""
 
@@ -167,6 +178,27 @@ def test_a_client_that_refuses_progress_is_shown_none() -> None:
         client.end_progress("over")
         assert await client.configuration() is None
         await client.ask_for_changes()
+        assert line.heard == []
+
+    asyncio.run(work())
+
+
+def test_a_client_that_never_answers_is_asked_for_progress_once() -> None:
+    class Mute(Line):
+        asked = 0
+
+        async def send_request_async(self, method: str, params: Any = None) -> Any:
+            self.asked += 1
+            raise TimeoutError
+
+    async def work() -> None:
+        line = Mute()
+        client = Client(line, Hello(progress=True))
+        for done in range(5):
+            await client.show_progress("title", f"reading: {done} %")
+        client.end_progress("over")
+        await client.show_progress("title", "reading")
+        assert line.asked == 1
         assert line.heard == []
 
     asyncio.run(work())

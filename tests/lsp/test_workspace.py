@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from watchdog.events import FileModifiedEvent
 
@@ -295,5 +296,20 @@ def test_it_ends_cleanly_and_shows_nothing_after_that(root: Path) -> None:
 def test_a_workspace_that_was_never_asked_has_nothing_to_end(root: Path) -> None:
     async def work() -> None:
         await Workspace(EditorSettings).close()
+
+    run(work)
+
+
+def test_a_file_whose_name_is_in_no_known_encoding_can_be_shown(tmp_path: Path) -> None:
+    text = "def reckon_total(prices, discount):\n    return sum(prices) - discount\n"
+    write(tmp_path, {"main.py": "def use(prices, discount):\n    reckon_total(prices, discount)\n"})
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.py")).write_text(text)
+
+    async def work() -> None:
+        editor = Editor(tmp_path)
+        editor.open("main.py")
+        (one,) = await editor.related("main.py")
+        assert one.path == "caf\ufffd.py"
+        assert msgspec.json.encode(one)
 
     run(work)

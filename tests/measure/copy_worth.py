@@ -22,11 +22,11 @@ import torch
 from app.offline import load_session
 from app.settings import ModelSettings
 from engine.acceptance import Acceptance, LiveAcceptance
+from engine.calibration.agreement import played_back
 from engine.cases import built_in_cases
 from engine.config import MAX_DRAFT_TOKENS, DraftSettings
 from engine.draft.copy import CopyDrafter
 from engine.protocol import GenerateRequest, SamplingParams
-from engine.row import Chain, Row
 from engine.session import Session
 
 LENGTHS = (3, 7, 15, 31)
@@ -73,7 +73,7 @@ def record(session: Session, folder: Path) -> None:
 
 def worth(one: Answer, costs: Mapping[int, float], k: int | None, records: Records) -> float:
     """Speed ÷ plain decoding with drafts of k tokens, or of the length the records suggest."""
-    row = _row(one.prompt)
+    row = played_back(list(one.prompt))
     drafter = CopyDrafter(torch.device("cpu"))
     live: dict[int, LiveAcceptance] = {}
     whole, cost = [*one.prompt, *one.answer], 0.0
@@ -116,19 +116,6 @@ def _between(table: Mapping[int, float], rows: int) -> float:
     above = min(known for known in table if known >= rows)
     share = 0.0 if above == below else (rows - below) / (above - below)
     return table[below] + share * (table[above] - table[below])
-
-
-def _row(prompt: list[int]) -> Row:
-    tokens = list(prompt)
-    return Row(
-        id="played back",
-        tokens=tokens,
-        prompt_tokens=len(tokens),
-        cache_row=0,
-        chain=Chain(SamplingParams(), tokens, torch.device("cpu")),
-        stop_ids=frozenset(),
-        max_tokens=1 << 20,
-    )
 
 
 def report(answers: list[Answer]) -> None:

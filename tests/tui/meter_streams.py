@@ -55,13 +55,16 @@ def played_rounds(draw: st.DrawFn) -> RoundDone:
 @st.composite
 def streams(draw: st.DrawFn) -> list[Event]:
     """A whole stream as an engine may send it: queued, paused, with text held back, its last round
-    cut, and ended in any way."""
+    ended by a drafted stop token or not, and ended in any way."""
     events: list[Event] = [Queued(ahead=n) for n in range(draw(st.integers(0, 2)), 0, -1)]
     if draw(st.integers(0, 19)) == 0:
         return [*events, Failed(code="refused", message="too long", hint="Shorten it.")]
     cached = draw(st.integers(0, 50))
     events.append(Started(prompt_tokens=cached + draw(st.integers(1, 50)), cached_tokens=cached))
     rounds = draw(st.lists(played_rounds(), max_size=30))
+    if rounds and rounds[-1].accepted and draw(st.booleans()):
+        kept = draw(st.integers(0, rounds[-1].accepted - 1))
+        rounds[-1] = replace(rounds[-1], tested=kept, accepted=kept)
     untold = 0
     for done in rounds:
         if draw(st.integers(0, 4)) == 0:
@@ -74,20 +77,19 @@ def streams(draw: st.DrawFn) -> list[Event]:
         events.append(done)
     if draw(st.integers(0, 9)) == 0:
         return [*events, Failed(code="broken", message="the engine broke", hint="Try again.")]
-    cut = draw(st.integers(0, rounds[-1].accepted)) if rounds else 0
-    return [*events, _end(events, rounds, cut, draw(st.one_of(st.none(), st.floats(1, 99))))]
+    return [*events, _end(events, rounds, draw(st.one_of(st.none(), st.floats(1, 99))))]
 
 
 def _delta(tokens: int) -> TextDelta:
     return TextDelta(text="ab " * tokens, kinds=("accepted",) * tokens, spans=(3,) * tokens)
 
 
-def _end(events: list[Event], rounds: list[RoundDone], cut: int, plain: float | None) -> Finished:
+def _end(events: list[Event], rounds: list[RoundDone], plain: float | None) -> Finished:
     started = next(event for event in events if isinstance(event, Started))
     usage = Usage(
         prompt_tokens=started.prompt_tokens,
         cached_tokens=started.cached_tokens,
-        output_tokens=sum(done.accepted + 1 for done in rounds) - cut,
+        output_tokens=sum(done.accepted + 1 for done in rounds),
         prefill_ms=900.0,
         decode_ms=sum(done.round_ms for done in rounds) * 1.01,
         rounds=len(rounds),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from msgspec.structs import replace
 from textual.events import Paste
@@ -16,10 +18,14 @@ from engine.protocol import (
     GenerateRequest,
     RouteChoice,
     SamplingParams,
+    Steering,
     Turn,
 )
 from tests.fakes import STATUS, ScriptedEngine, answer_script, round_of
 from tests.tui.chat_harness import ask, chat, on_loop, quiet, running, said, screen_of, send, until
+from tui import fitting, slash
+from tui.conversation import MOST_ASKED, Talk
+from tui.history import History
 from tui.ledger import LedgerScreen
 from tui.meter_state import MeterState, begin, observe
 from tui.settings import LiveSettings
@@ -153,7 +159,7 @@ async def test_an_edited_question_begins_a_branch(tmp_path: Path) -> None:
         assert said(pilot) == [("user", "one"), ("assistant", "yes")]
         await ask(pilot, "two, said better")
         first = screen.asking.talk.thread()[0]
-        branches = screen.asking.talk.history.children(screen.asking.talk.thread()[1].id)
+        branches = screen.asking.talk.history.siblings(screen.asking.talk.thread()[2].id)
     assert first.content == "one"
     assert [message.content for message in branches] == ["two", "two, said better"]
     assert turns_of(engine.requests[2])[-1] == ("user", "two, said better")
@@ -439,3 +445,117 @@ async def test_files_of_earlier_questions_stay_where_they_were_quoted(tmp_path: 
     seen_before = turns_with_snippets(first)
     assert turns_with_snippets(second)[: len(seen_before)] == seen_before
     assert second.turns[-1] == Turn(role="user", content="and now?")
+
+
+@on_loop
+async def test_only_answers_are_continued_also_where_the_first_question_is_the_last_message(
+    tmp_path: Path,
+) -> None:
+    async with running(chat(ScriptedEngine(answer_script("yes")), tmp_path)) as pilot:
+        await ask(pilot, "first")
+        talk = screen_of(pilot).asking.talk
+        talk.go_to(talk.thread()[0])
+        await ask(pilot, "/continue")
+        assert said(pilot)[-1] == (
+            "error",
+            "that message is no answer to a question. Choose an answer.",
+        )
+
+
+def fill_the_disk(talk: Talk) -> None:
+    """Let the history's file grow no more."""
+    store = talk.history._store
+    with store.lock:
+        (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
+        store.connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+@on_loop
+async def test_on_a_full_disk_the_conversation_goes_on_and_says_that_it_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    long = "what is this? " * 1500
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "first")
+        fill_the_disk(screen_of(pilot).asking.talk)
+        await ask(pilot, long)
+        assert not screen_of(pilot).prompt.has_text
+        await ask(pilot, "third")
+        kinds = [kind for kind, _ in said(pilot)]
+        warning = next(text for kind, text in said(pilot) if kind == "warning")
+    assert kinds == ["user", "assistant", "warning", "user", "assistant", "user", "assistant"]
+    assert "is full" in warning
+    assert "only until this window is closed" in warning
+    said_to_it = [content for _, content in turns_of(engine.requests[2])]
+    assert said_to_it == ["first", "yes", long, "yes", "third"]
+
+
+@on_loop
+async def test_an_answer_that_fills_the_disk_is_still_in_what_the_model_is_told_next(
+    tmp_path: Path,
+) -> None:
+    long = "0123456789abcdefghi " * 800
+    talks: list[Talk] = []
+
+    def script(request: GenerateRequest) -> list[Event]:
+        fill_the_disk(talks[0])
+        return answer_script(long if len(turns_of(request)) == 1 else "yes")
+
+    async with running(chat(ScriptedEngine(script), tmp_path)) as pilot:
+        screen = screen_of(pilot)
+        talks.append(screen.asking.talk)
+        await ask(pilot, "first")
+        errors = [text for kind, text in said(pilot) if kind == "error"]
+        await ask(pilot, "second")
+        thread = [message.content for message in screen.asking.talk.thread()]
+    assert len(errors) == 1
+    assert "is full" in errors[0]
+    assert thread == ["first", long, "second", "yes"]
+
+
+@on_loop
+async def test_a_day_of_answers_is_not_held_in_memory_twice(tmp_path: Path) -> None:
+    talk = Talk(History.open(tmp_path / "history.sqlite"), SamplingParams(), Steering())
+    for number in range(MOST_ASKED + 5):
+        asked = talk.ask(f"question {number}")
+    assert len(talk.asked) == MOST_ASKED
+    assert talk.plainly(asked.answer).prompt == asked.request.prompt
+    talk.history.close()
+
+
+@on_loop
+async def test_a_store_that_another_window_holds_stops_no_key(tmp_path: Path) -> None:
+    async with running(chat(ScriptedEngine(answer_script("yes")), tmp_path)) as pilot:
+        await ask(pilot, "first")
+        screen = screen_of(pilot)
+        answer = await screen.last_answer()
+        lock, loop = screen.asking.talk.history._store.lock, asyncio.get_running_loop()
+
+        async def longest_stall(deed: Coroutine[Any, Any, object]) -> float:
+            taken, done = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with lock:
+                    taken.set()
+                    done.wait(0.5)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            await asyncio.to_thread(taken.wait)
+            task, longest, last = loop.create_task(deed), 0.0, loop.time()
+            while holder.is_alive() or not task.done():
+                await asyncio.sleep(0.005)
+                longest, last = max(longest, loop.time() - last), loop.time()
+            await task
+            return longest
+
+        deeds = {
+            "count": lambda: screen.asking.cost_of("text", ()),
+            "fit": lambda: fitting.fitted(screen, fitting.Question(text="text")),
+            "system": lambda: slash.run(screen, "system", "be brief"),
+            "export": lambda: screen.files.export(screen.asking.talk, "a.md"),
+            "version": lambda: screen._show_tip(answer.id),
+        }
+        stalls = {name: await longest_stall(deed()) for name, deed in deeds.items()}
+    assert {name for name, stall in stalls.items() if stall > 0.3} == set()

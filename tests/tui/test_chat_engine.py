@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from textual.binding import Binding
+from textual.content import Content
 from textual.widgets import Input, OptionList
 
 from engine.protocol import EngineStatus, Failed, LoadProgress, ModelError, SamplingParams
@@ -25,9 +27,12 @@ from tests.tui.chat_harness import (
 )
 from tui.diff_screen import DiffScreen
 from tui.first_run import CatalogueScreen
+from tui.fitting import Question
 from tui.help_screen import HelpScreen, help_text
-from tui.messages import SettingsChanged
+from tui.history import History
+from tui.messages import EngineGone, SettingsChanged
 from tui.name_dialog import NameDialog
+from tui.palette import ChatCommands
 from tui.settings import ChatSettings, LiveSettings
 from tui.terminal_keys import NEWLINE_KEYS
 from tui.transcript import Transcript
@@ -59,6 +64,51 @@ async def test_a_question_sent_while_the_model_loads_is_asked_when_it_is_there(
         await quiet(pilot)
         assert said(pilot) == [("user", "are you there?"), ("assistant", "yes")]
         assert not screen.line.display
+
+
+@on_loop
+async def test_a_question_that_waits_outlives_its_window(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "are you there?")
+        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        assert screen_of(pilot).asking.talk.history.conversations() == []
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        (kept,) = screen_of(pilot).asking.talk.history.conversations()
+        screen_of(pilot).asking.talk.open(kept.id)
+        await screen_of(pilot).show_thread()
+        assert said(pilot)[0] == ("user", "are you there?")
+        await ask(pilot, "/regenerate")
+        assert said(pilot) == [("user", "are you there?"), ("assistant", "yes")]
+
+
+@on_loop
+async def test_a_question_that_came_back_is_kept_nowhere_else(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
+    app = chat(engine, tmp_path)
+    async with running(app) as pilot:
+        await send(pilot, "are you there?")
+        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        await pilot.press("escape")
+        await quiet(pilot)
+    history = History.open(tmp_path / "history.sqlite")
+    assert history.conversations() == []
+    history.close()
+
+
+@on_loop
+async def test_no_question_overtakes_one_that_waits(tmp_path: Path) -> None:
+    """Also when it is sent in the moment in which nothing is in the way of either."""
+    engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
+    async with running(chat(engine, tmp_path)) as pilot:
+        asking = screen_of(pilot).asking
+        await send(pilot, "first")
+        await until(pilot, lambda: bool(asking.waiting))
+        asking.status_changed(STATUS)  # and nobody has looked for what waits yet
+        await asking.send(Question(text="second"))
+        await quiet(pilot)
+        assert [text for kind, text in said(pilot) if kind == "user"] == ["first", "second"]
 
 
 @on_loop
@@ -177,6 +227,26 @@ async def test_without_a_model_the_catalogue_is_offered_and_nothing_fetched_unas
 
 
 @on_loop
+async def test_a_watch_that_broke_off_is_taken_up_again_by_the_next_question(
+    tmp_path: Path,
+) -> None:
+    class Watched(ScriptedEngine):
+        watches = 0
+
+        def watch(self):  # type: ignore[no-untyped-def, override]
+            self.watches += 1
+            return super().watch()
+
+    engine = Watched(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        screen_of(pilot).post_message(EngineGone(BROKEN))
+        await until(pilot, lambda: bool(said(pilot)))
+        await ask(pilot, "anything")
+        assert engine.watches == 2
+        assert said(pilot)[-1] == ("assistant", "yes")
+
+
+@on_loop
 async def test_changed_settings_hold_from_the_next_answer_on(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"))
     async with running(chat(engine, tmp_path)) as pilot:
@@ -194,6 +264,30 @@ async def test_changed_settings_hold_from_the_next_answer_on(tmp_path: Path) -> 
         assert (engine.requests[0].sampling.temperature, engine.requests[0].route) == (0.5, "copy")
         screen.post_message(SettingsChanged(None, "The settings stay as they were: [/x]"))
         await until(pilot, lambda: said(pilot)[-1][1].endswith("[/x]"))
+
+
+@on_loop
+async def test_a_changed_setting_leaves_alone_what_the_user_chose_in_the_chat(
+    tmp_path: Path,
+) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        screen = screen_of(pilot)
+        await ask(pilot, "/temperature 0.7")
+        await ask(pilot, "/route copy")
+        await pilot.press("ctrl+t", "f3")
+        await quiet(pilot)
+        changed = LiveSettings(
+            chat=ChatSettings(theme="nord"), sampling=SamplingParams(max_tokens=77)
+        )
+        screen.post_message(SettingsChanged(changed, "Settings taken over."))
+        await until(pilot, lambda: pilot.app.theme == "nord")
+        await ask(pilot, "anything")
+        sampling = engine.requests[0].sampling
+        assert (sampling.temperature, sampling.max_tokens) == (0.7, 77)
+        assert engine.requests[0].route == "copy"
+        assert screen.transcript.provenance
+        assert screen.details.display
 
 
 @on_loop
@@ -280,6 +374,21 @@ async def test_an_export_never_replaces_a_file(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_an_export_may_go_to_the_user_s_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "mine"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    async with running(chat(ScriptedEngine(answer_script("yes")), tmp_path)) as pilot:
+        await ask(pilot, "anything")
+        await ask(pilot, "/export ~/notes.md")
+        await ask(pilot, "/export ~nobody-of-that-name/notes.md")
+        assert said(pilot)[-1][0] == "error"
+    assert "yes" in (home / "notes.md").read_text(encoding="utf-8")
+
+
+@on_loop
 async def test_a_new_conversation_and_back_to_the_old_one(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"))
     async with running(chat(engine, tmp_path)) as pilot:
@@ -326,6 +435,21 @@ async def test_every_key_is_in_the_help_and_every_screen_fits_the_smallest_size(
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app.screen is app.chat)
+
+
+@on_loop
+async def test_the_palette_shows_the_brackets_of_arguments(tmp_path: Path) -> None:
+    async with running(chat(ScriptedEngine([]), tmp_path)) as pilot:
+        palette = ChatCommands(pilot.app.screen)
+        found = [hit async for hit in palette.discover()]
+        titles = [str(Content.from_markup(hit.prompt)) for hit in found]  # type: ignore[arg-type]
+        assert "/model [name]" in titles
+        assert '/stop ["text" …|none]' in titles
+        searched = [hit async for hit in palette.search("model")]
+        shown = [Content.from_markup(hit.prompt) for hit in searched]  # type: ignore[arg-type]
+        wanted = next(one for one in shown if one.plain == "/model [name]")
+        marked = "".join(wanted.plain[span.start : span.end] for span in wanted.spans)
+        assert marked == "model"
 
 
 @on_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -135,6 +136,28 @@ async def test_a_stream_that_is_stopped_twice_ends_once(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_an_impatient_second_stop_loses_neither_the_end_nor_the_text(tmp_path: Path) -> None:
+    talk, posted = talk_in(tmp_path), []
+    asked = talk.ask("count")
+    engine = ScriptedEngine(answer_script("one two"), hold_after=2)
+    stream = stream_of(engine, talk, asked, posted)
+    stream.start()
+    await engine.holding.wait()
+    other = sqlite3.connect(tmp_path / "history.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")  # another window writes, so this one has to wait
+    stream.cancel()
+    await asyncio.sleep(0.1)
+    stream.cancel()
+    await asyncio.sleep(0.1)
+    other.execute("COMMIT")
+    other.close()
+    await over(posted)
+    kept = talk.history.message(asked.answer)
+    assert (kept.content, kept.state) == ("one ", "partial")
+    talk.history.close()
+
+
+@on_loop
 async def test_a_fault_nobody_foresaw_still_ends_the_answer(tmp_path: Path) -> None:
     talk, posted = talk_in(tmp_path), []
     stream_of(Broken([]), talk, talk.ask("count"), posted).start()
@@ -174,6 +197,18 @@ async def test_an_engine_that_cannot_be_watched_is_told() -> None:
     await asyncio.sleep(0.05)
     watching.cancel()
     assert isinstance(posted[1], EngineChanged)
+
+
+@on_loop
+async def test_a_watch_that_breaks_in_a_way_nobody_foresaw_is_told_as_well() -> None:
+    class Odd(ScriptedEngine):
+        def watch(self):  # type: ignore[no-untyped-def, override]
+            raise ZeroDivisionError("oh")
+
+    posted: list[Message] = []
+    await watch_engine(Odd([]), posted.append)
+    assert isinstance(posted[0], EngineGone)
+    assert "ZeroDivisionError('oh')" in posted[0].failure.message
 
 
 @on_loop

@@ -160,8 +160,8 @@ def chat_takes(command: SlashCommand, value: float) -> bool:
 
 @pytest.mark.parametrize("command", [one for one in SETTINGS if one.setting in LIMITS])
 def test_the_ranges_are_the_engine_s(command: SlashCommand) -> None:
-    """At each bound, just inside and just outside it, both say the same. The engine takes any seed;
-    the chat only those that every generator takes."""
+    """At each bound, just inside and just outside it, both say the same. Of the seeds that the
+    engine takes the chat leaves out the negative ones and those of more than 63 bits."""
     limits = LIMITS[command.setting]
     step = 1 if limits.whole else 1e-9
     edges = [limits.low - step, limits.low, limits.low + step, limits.high - step, limits.high]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
@@ -65,6 +66,15 @@ def test_decisions_tell_rounds_route_k_and_reason_newest_first() -> None:
     _, newest, older = section(folded(list(rounds)), "decisions")
     assert newest.split() == ["3", "·", "plain", "k", "0", "nothing", "to", "copy"]
     assert older.split() == ["1–2", "C", "copy", "k", "4", "copy:", "α", "0.81,", "k", "4"]
+
+
+def test_decisions_stand_in_columns_whatever_their_route_is_called() -> None:
+    rounds = [
+        replace(round_of(drafted=4, accepted=1, reason=route), route=route)
+        for route in ("copy", "low_precision", "exit_head")
+    ]
+    _, *rows = section(folded(list(rounds)), "decisions")
+    assert len({row.index("k 4") for row in rows}) == 1
 
 
 def test_totals_stand_beside_those_of_the_session() -> None:

@@ -30,6 +30,7 @@ from tui.edits import (
     plan_edit,
     undo_edit,
 )
+from tui.file_actions import edit_for
 from tui.text_file import split
 
 ROOT = Path(__file__).parents[2]
@@ -704,3 +705,16 @@ def test_killing_a_write_leaves_the_old_or_the_new_content(root: Path) -> None:
     assert seen == {old, new}, "the kills came at no random moments"
     rest = {name.name for name in root.iterdir()} - {"x.txt"}
     assert all(name.startswith(".sspec-assist-") for name in rest)
+
+
+@pytest.mark.parametrize("target", ["x.py", "./x.py", "sub/../x.py", "{root}/x.py", ""])
+def test_however_a_file_is_named_a_change_since_it_was_attached_is_seen(
+    root: Path, target: str
+) -> None:
+    (root / "x.py").write_bytes(b"a\nb\n")
+    digests = {"x.py": digest_of(b"a\nb\n")}
+    (root / "x.py").write_bytes(b"a\nb\nmine\n")
+    block = block_of("c\n") if target else diff_of("a\nb\n", "c\nb\n", around=0)
+    with pytest.raises(EditRefused) as refused:
+        edit_for(root, target.format(root=root), block, digests)
+    assert refused.value.code in ("edit_changed", "edit_outside")

@@ -144,8 +144,8 @@ class Trees(RuleBasedStateMachine):
             assert (found.conversation, found.parent) == (conversation, parent)
             assert (found.content, found.state) == (text, state)
             assert [one.id for one in thread[:-1]] == self._path(parent)
-            below = [m for m, said in self.said.items() if said[1] == message]
-            assert [child.id for child in self.open[1].children(message)] == sorted(below)
+            beside = [m for m, said in self.said.items() if said[:2] == (conversation, parent)]
+            assert [one.id for one in self.open[1].siblings(message)] == sorted(beside)
             assert self.open[0].tip(message) == self._tip(message)
 
     def _path(self, message: int | None) -> list[int]:

@@ -32,8 +32,9 @@ from tests.tui.meter_streams import (
     speculating,
     streams,
 )
-from tui import gauges
+from tui import gauges, meter_pieces
 from tui.meter import LINES, Meter, meter_lines
+from tui.meter_pieces import cells
 from tui.meter_state import MeterState, begin, leave, observe, with_steering
 from tui.mode_word import mode_word
 
@@ -190,6 +191,14 @@ def test_one_line_keeps_reason_and_speed() -> None:
     assert line.endswith(" tok/s")
     assert len(line) == 40
     assert "would cost 8 %" in text_of(plain_with_reason(), 59, 1)
+
+
+def test_a_k_of_two_digits_stands_over_its_round_and_fits() -> None:
+    rounds = [round_of(drafted=k, accepted=k - 1) for k in (4, 6, 8, 9, 10, 12)]
+    state = folded([Started(prompt_tokens=9, cached_tokens=0), *rounds], begin(engine_of()))
+    routes, ks = meter_pieces.last_rounds(state, 11, legend=False) or ((), ())
+    assert cells(routes) == cells(ks) == 11
+    assert "".join(text for text, _ in ks) == "k 12  689++"
 
 
 @settings(max_examples=150)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from engine.native.build import native_kernels
@@ -48,3 +49,27 @@ def test_a_folder_that_can_not_be_written_is_a_reason(tmp_path: Path) -> None:
     built = native_kernels(file / "kernels")
     assert built.native is None
     assert "can't be built" in built.reason
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "alive"
+    hanging = ("sh", "-c", f"(sleep 1; touch '{mark}') & sleep 300", "cc")
+    folder, began = tmp_path / "kernels", time.monotonic()
+    built = native_kernels(folder, compilers=lambda: [hanging, hanging], limit_s=0.3)
+    assert built.native is None
+    assert "too long" in built.reason or "longer than" in built.reason
+    assert time.monotonic() - began < 10
+    assert not list(folder.iterdir())
+    time.sleep(1.2)
+    assert not mark.exists()
+
+
+def test_what_a_compiler_leaves_is_not_kept_unless_it_loads(tmp_path: Path) -> None:
+    script = 'while [ "$1" != -o ]; do shift; done; echo junk > "$2"'
+    junk = ("sh", "-c", script, "cc")
+    folder = tmp_path / "kernels"
+    built = native_kernels(folder, compilers=lambda: [junk])
+    assert "can't be loaded" in built.reason
+    assert not list(folder.iterdir())
+    built = native_kernels(folder, compilers=lambda: [junk, compilers_here()[0]])
+    assert built.native is not None, built.reason
