@@ -19,7 +19,6 @@ from app.settings import ModelSettings
 from engine.config import DraftSettings
 from engine.profile import FILE, read_profile
 from engine.protocol import ChatPrompt, GenerateRequest, SamplingParams, Turn
-from tests.engine.tiny_checkpoints import random_model, save_gguf
 from tests.processes import interruptible
 
 ROOT = Path(__file__).parents[2]
@@ -29,14 +28,6 @@ QUICK = ("--minutes", "0.3", "--requests-count", "8", "--threads", "1")
 
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(cli, ["calibrate", *arguments])
-
-
-@pytest.fixture
-def tiny_gguf(tmp_path: Path) -> Path:
-    model = random_model(
-        "qwen2", max_position_embeddings=512, tie_word_embeddings=True, num_hidden_layers=4
-    )
-    return save_gguf(model, tmp_path / "tiny.gguf")
 
 
 def settings(model: Path) -> ModelSettings:

@@ -11,19 +11,10 @@ from typer.testing import CliRunner
 from app.cli import cli
 from app.paths import user_paths
 from engine.draft.head_file import read_about
-from tests.engine.tiny_checkpoints import random_model, save_gguf
 
 
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(cli, ["train-head", *arguments])
-
-
-@pytest.fixture
-def tiny_gguf(tmp_path: Path) -> Path:
-    model = random_model(
-        "qwen2", max_position_embeddings=512, tie_word_embeddings=True, num_hidden_layers=4
-    )
-    return save_gguf(model, tmp_path / "tiny.gguf")
 
 
 def test_help_names_its_options_and_codes() -> None:
