@@ -79,8 +79,8 @@ def fill_in() -> None:
 
 
 def at_terminal() -> bool:
-    """Whether somebody sits at both ends. A stream that was closed before the start is None."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    """Whether somebody sits at both ends."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def is_plain_editor(arguments: Sequence[str]) -> bool:

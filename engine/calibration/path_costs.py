@@ -41,8 +41,8 @@ def path_costs(
 
 
 def _bounded(fastest: Mapping[Arm, float], paths: Mapping[str, Drafter]) -> dict[Arm, float]:
-    """Times that whatever else ran made too long, brought down to those of arms that do more: more
-    rows, more layers drafted, fewer layers done before."""
+    """Times that whatever else ran made too long, brought down to those of other paths' arms that
+    do more: more layers drafted, fewer layers done before."""
     exits = {name: one.reusable_layers for name, one in paths.items() if one.tap_layer is None}
 
     def does_more(arm: Arm, other: Arm) -> bool:
