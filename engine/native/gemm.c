@@ -69,16 +69,17 @@ struct sums {
     __m512i half[GROUP][2];
 };
 
-/* One block of inputs: 1024 bytes of a tile times `rows` rows, `stride` codes apart. */
-INLINE void multiply_block(const uint8_t *tile, const int8_t *codes, int64_t stride, const int rows,
-                           struct sums *sums)
+/* One block of inputs: 1024 bytes of a tile times `rows` rows, `stride` codes apart. As many bytes
+ * are fetched from `soon` on. */
+INLINE void multiply_block(const uint8_t *tile, const char *soon, const int8_t *codes,
+                           int64_t stride, const int rows, struct sums *sums)
 {
     const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)WEIGHTS));
     const __m512i fours = _mm512_loadu_si512(FOURS);
 #pragma GCC unroll 4
     for (int i = 0; i < BLOCK_INPUTS / 4; i++) {
         if (rows > FEW)
-            _mm_prefetch((const char *)tile + i * 64 + AHEAD, _MM_HINT_T1);
+            _mm_prefetch(soon + i * 64, _MM_HINT_T1);
         __m512i both = _mm512_permutexvar_epi16(fours, _mm512_loadu_si512(tile + i * 64));
         /* The table repeats every 16 bytes: the other half's bits in an index do no harm. */
         __m512i low = _mm512_permutexvar_epi8(both, table);
@@ -94,9 +95,10 @@ INLINE void multiply_block(const uint8_t *tile, const int8_t *codes, int64_t str
 }
 
 INLINE void multiply(const struct matrix *m, const struct coded_rows *x, int64_t tile,
-                     const int rows, float *out)
+                     int64_t then, const int rows, float *out)
 {
-    const uint8_t *weights = m->tiles + tile * m->wide * (TILE_OUTPUTS / 2);
+    const int64_t bytes = m->wide * (TILE_OUTPUTS / 2), over = (then - tile - 1) * bytes;
+    const uint8_t *weights = m->tiles + tile * bytes, *end = weights + bytes;
     const uint16_t *absmax = m->absmax + tile * TILE_OUTPUTS;
     int64_t blocks = m->wide / BLOCK_INPUTS;
     __m512 total[GROUP][2];
@@ -106,7 +108,10 @@ INLINE void multiply(const struct matrix *m, const struct coded_rows *x, int64_t
         struct sums sums;
         for (int r = 0; r < rows; r++)
             sums.half[r][0] = sums.half[r][1] = _mm512_set1_epi32(x->shift[r * blocks + b]);
-        multiply_block(weights, x->codes + b * BLOCK_INPUTS, m->wide, rows, &sums);
+        /* Beyond this tile lies one that another thread may be reading: `then` is this one's. */
+        const char *soon = (const char *)weights + AHEAD;
+        multiply_block(weights, soon < (const char *)end ? soon : soon + over,
+                       x->codes + b * BLOCK_INPUTS, m->wide, rows, &sums);
         /* The next tile's scales lie beside these, and this tile's next ones a page further. */
         _mm_prefetch((const char *)(absmax + TILE_OUTPUTS), _MM_HINT_T0);
         __m512 scale[2] = {load_bf16(absmax), load_bf16(absmax + 16)};
@@ -125,12 +130,14 @@ INLINE void multiply(const struct matrix *m, const struct coded_rows *x, int64_t
             _mm512_storeu_ps(out + r * TILE_OUTPUTS + h * 16, total[r][h]);
 }
 
-typedef void multiplier(const struct matrix *, const struct coded_rows *, int64_t, float *);
+typedef void multiplier(const struct matrix *, const struct coded_rows *, int64_t, int64_t,
+                        float *);
 #define MULTIPLY(ROWS)                                                                            \
     static __attribute__((noinline)) void multiply_##ROWS(                                        \
-        const struct matrix *m, const struct coded_rows *x, int64_t tile, float *out)             \
+        const struct matrix *m, const struct coded_rows *x, int64_t tile, int64_t then,           \
+        float *out)                                                                               \
     {                                                                                             \
-        multiply(m, x, tile, ROWS, out);                                                          \
+        multiply(m, x, tile, then, ROWS, out);                                                    \
     }
 MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6)
 static multiplier *const multipliers[GROUP + 1] = {0,          multiply_1, multiply_2, multiply_3,
@@ -138,7 +145,7 @@ static multiplier *const multipliers[GROUP + 1] = {0,          multiply_1, multi
 
 /* out (rows, 32) f32, without bias; at most BAND rows. */
 static void multiply_band(const struct matrix *m, const struct coded_rows *x, int64_t first_row,
-                          int rows, int64_t tile, float *out)
+                          int rows, int64_t tile, int64_t then, float *out)
 {
     int64_t blocks = m->wide / BLOCK_INPUTS;
     int groups = (rows + GROUP - 1) / GROUP;
@@ -147,7 +154,7 @@ static void multiply_band(const struct matrix *m, const struct coded_rows *x, in
         int64_t at = first_row + done;
         struct coded_rows part = {x->codes + at * m->wide, x->scales + at * blocks,
                                   x->shift + at * blocks};
-        multipliers[count](m, &part, tile, out + done * TILE_OUTPUTS);
+        multipliers[count](m, &part, tile, then, out + done * TILE_OUTPUTS);
         done += count;
     }
 }
@@ -180,12 +187,12 @@ INLINE __m256i finished(const struct matrix *m, const float *results, int64_t fi
 }
 
 void put_tile(const struct matrix *m, const struct coded_rows *x, int64_t first_row, int64_t rows,
-              int64_t tile, uint16_t *out, int64_t stride)
+              int64_t tile, int64_t then, uint16_t *out, int64_t stride)
 {
     float sums[BAND * TILE_OUTPUTS];
     for (int64_t done = 0; done < rows; done += BAND) {
         int count = rows - done < BAND ? (int)(rows - done) : BAND;
-        multiply_band(m, x, first_row + done, count, tile, sums);
+        multiply_band(m, x, first_row + done, count, tile, then, sums);
         for (int r = 0; r < count; r++)
             for (int64_t at = 0; at < TILE_OUTPUTS; at += 16) {
                 int64_t first = tile * TILE_OUTPUTS + at;
@@ -199,12 +206,12 @@ void put_tile(const struct matrix *m, const struct coded_rows *x, int64_t first_
 }
 
 void add_tile(const struct matrix *m, const struct coded_rows *x, int64_t rows, int64_t tile,
-              uint16_t *out, int64_t stride, float alpha)
+              int64_t then, uint16_t *out, int64_t stride, float alpha)
 {
     uint16_t result[BAND * TILE_OUTPUTS];
     for (int64_t done = 0; done < rows; done += BAND) {
         int64_t count = rows - done < BAND ? rows - done : BAND;
-        put_tile(m, x, done, count, tile, result, TILE_OUTPUTS);
+        put_tile(m, x, done, count, tile, then, result, TILE_OUTPUTS);
         for (int64_t r = 0; r < count; r++)
             add_scaled(out + (done + r) * stride, result + r * TILE_OUTPUTS, TILE_OUTPUTS, alpha);
     }

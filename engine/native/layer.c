@@ -42,7 +42,8 @@ static void project(const struct hand *h, int index)
         for (; has_items(&turn); advance(&turn)) {
             fetch_tile(m, turn.next);
             for (int64_t t = turn.now; t < end_of(&turn); t++)
-                put_tile(m, &h->own, 0, p->rows, t, h->room->projected + t * TILE_OUTPUTS, m->height);
+                put_tile(m, &h->own, 0, p->rows, t, item_after(&turn, t),
+                         h->room->projected + t * TILE_OUTPUTS, m->height);
         }
     }
     wait_until_over(stage, tiles);
@@ -131,7 +132,8 @@ static void add_product(const struct hand *h, const struct matrix *m, const stru
     for (; has_items(&turn); advance(&turn)) {
         fetch_tile(m, turn.next);
         for (int64_t t = turn.now; t < end_of(&turn); t++)
-            add_tile(m, x, p->rows, t, p->state + t * TILE_OUTPUTS, p->hidden, p->residual_scale);
+            add_tile(m, x, p->rows, t, item_after(&turn, t), p->state + t * TILE_OUTPUTS,
+                     p->hidden, p->residual_scale);
     }
     wait_until_over(stage, tiles_of(m));
 }
@@ -150,16 +152,18 @@ static void join(const struct hand *h, int index)
 static void expand_unit(const struct hand *h, const struct matrix *m, int64_t unit, int64_t next)
 {
     const struct pass *p = h->pass;
-    const int64_t blocks = p->feed_forward / UNIT, half = p->feed_forward / TILE_OUTPUTS;
+    const int64_t blocks = p->feed_forward / UNIT, each = UNIT / TILE_OUTPUTS;
+    const int64_t first[] = {unit * each, (blocks + unit) * each, next * each}; /* gate, up, then */
     struct coded_rows inner = coded_at(h->room->inner, p->rows, p->feed_forward);
     uint16_t raw[2][BAND * UNIT]; /* gate and up */
     for (int64_t done = 0; done < p->rows; done += BAND) {
         int64_t count = p->rows - done < BAND ? p->rows - done : BAND;
         for (int part = 0; part < 2; part++) {
             /* Gate and up lie far apart: while one is read, the other is fetched. */
-            fetch_tile(m, part ? next * (UNIT / TILE_OUTPUTS) : half + unit * (UNIT / TILE_OUTPUTS));
-            for (int64_t t = 0; t < UNIT / TILE_OUTPUTS; t++)
-                put_tile(m, &h->own, done, count, part * half + unit * (UNIT / TILE_OUTPUTS) + t,
+            fetch_tile(m, first[part + 1]);
+            for (int64_t t = 0; t < each; t++)
+                put_tile(m, &h->own, done, count, first[part] + t,
+                         t + 1 < each ? first[part] + t + 1 : first[part + 1],
                          raw[part] + t * TILE_OUTPUTS, UNIT);
         }
         activate(raw[0], raw[1], count * UNIT, (enum activation)p->activation, raw[0]);
@@ -179,7 +183,7 @@ static void expand(const struct hand *h, int index)
         struct turn turn = begin(stage, units, h->member->threads);
         for (; has_items(&turn); advance(&turn))
             for (int64_t unit = turn.now; unit < end_of(&turn); unit++)
-                expand_unit(h, &layer->up, unit, unit + 1 < end_of(&turn) ? unit + 1 : turn.next);
+                expand_unit(h, &layer->up, unit, item_after(&turn, unit));
     }
     wait_until_over(stage, units);
 }

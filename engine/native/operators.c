@@ -54,7 +54,8 @@ static void product_work(void *job, const struct member *member)
     for (; has_items(&turn); advance(&turn)) {
         fetch_tile(m, turn.next);
         for (int64_t t = turn.now; t < end_of(&turn); t++)
-            put_tile(m, &x, 0, p->rows, t, p->out + t * TILE_OUTPUTS, m->height);
+            put_tile(m, &x, 0, p->rows, t, item_after(&turn, t), p->out + t * TILE_OUTPUTS,
+                     m->height);
     }
 }
 

@@ -17,7 +17,7 @@
 #define BAND 64         /* rows whose results for a tile are held at once */
 #define INLINE static inline __attribute__((always_inline))
 
-/* NF4 in tiles of 32 outputs (quant.py); absmax is (wide / 64, stride), bias may be NULL. */
+/* NF4 in tiles of 32 outputs (nf4_tiles.py); absmax is (wide / 64, stride), bias may be NULL. */
 struct matrix {
     const uint8_t *tiles;
     const uint16_t *absmax;
@@ -47,12 +47,13 @@ void encode_row(const uint16_t *x, int64_t row, int64_t wide, const struct coded
 /* Tells the memory that a tile will be read soon. */
 void fetch_tile(const struct matrix *m, int64_t tile);
 /* out[r * stride + 0 ... 31] = x W^T + b in bf16, of the tile's outputs that exist; `out` stands at
- * the first of them. Any number of rows, from `first_row` of `x` on. */
+ * the first of them. Any number of rows, from `first_row` of `x` on. `then` is the tile that the
+ * caller reads next, fetched while this one is multiplied. */
 void put_tile(const struct matrix *m, const struct coded_rows *x, int64_t first_row, int64_t rows,
-              int64_t tile, uint16_t *out, int64_t stride);
+              int64_t tile, int64_t then, uint16_t *out, int64_t stride);
 /* The same, rounded, then added: out + alpha * result. The height is a multiple of 32. */
 void add_tile(const struct matrix *m, const struct coded_rows *x, int64_t rows, int64_t tile,
-              uint16_t *out, int64_t stride, float alpha);
+              int64_t then, uint16_t *out, int64_t stride, float alpha);
 
 enum activation { SILU = 0, GELU_TANH = 1 };
 
@@ -89,6 +90,12 @@ INLINE int has_items(const struct turn *t) { return t->now < t->total; }
 INLINE int64_t end_of(const struct turn *t)
 {
     return t->now + t->chunk < t->total ? t->now + t->chunk : t->total;
+}
+/* The item that this thread takes up after `item`; the same one where there is no other. */
+INLINE int64_t item_after(const struct turn *t, int64_t item)
+{
+    int64_t next = item + 1 < end_of(t) ? item + 1 : t->next;
+    return next < t->total ? next : item;
 }
 INLINE int nothing_left(struct stage *stage, int64_t total)
 {
