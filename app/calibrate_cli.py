@@ -44,7 +44,8 @@ class CalibrateOptions:
         typer.Option(
             "--repo",
             metavar="DIR",
-            help="Ask fills and edits cut from this folder's code, besides the built-in prompts.",
+            help="Cut fills and edits from this folder's code, besides the built-in prompts; the "
+            "current one if it has any.",
         ),
     ] = None
     requests: Annotated[
@@ -149,11 +150,13 @@ def _saved(profile: Profile, folder: Path) -> Path:
 
 def _questions(what: CalibrateOptions, loaded: Loaded) -> list[Question]:
     """The requests, spread over their kinds. Raises `RequestError` for a file that holds none."""
+    from app.train_cli import project_here
     from engine.calibration.requests import read_prompts, read_requests
     from engine.train.questions import PROMPT_TOKENS, questions_for
 
     if what.requests is None:
-        found = questions_for(loaded.text, what.repo, loaded.context_tokens)
+        folder = project_here() if what.repo is None else what.repo
+        found = questions_for(loaded.text, folder, loaded.context_tokens)
         return found[: what.requests_count]
     found = read_requests(what.requests, loaded.text, loaded.context_tokens)
     missing = len(read_prompts(what.requests)) - len(found)

@@ -67,6 +67,14 @@ class TrainOptions:
         int | None,
         typer.Option("--jump", metavar="J", help="Layer to jump to; tried out if left out."),
     ] = None
+    neurons: Annotated[
+        int | None,
+        typer.Option(
+            "--neurons",
+            metavar="N",
+            help="Neurons that drafts keep of each layer behind the jump; tried out if left out.",
+        ),
+    ] = None
     quick: Annotated[
         bool, typer.Option("--quick", help="Only fit the jump, without training it further.")
     ] = False
@@ -81,7 +89,7 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     """
     logs.configure(verbose=model.verbose)
     settings = user_settings({"model": given(model)}).model
-    folder = _here() if what.repo is None else project_folder(what.repo)
+    folder = project_here() if what.repo is None else project_folder(what.repo)
     from engine.train.candidates import described
     from engine.train.order import Order
 
@@ -89,6 +97,7 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
         minutes=what.minutes or (QUICK_MINUTES if what.quick else MINUTES),
         first=what.first,
         jump=what.jump,
+        neurons=what.neurons,
         quick=what.quick,
         project=folder,
     )
@@ -103,7 +112,7 @@ def train_command(*, what: TrainOptions, model: ModelOptions) -> None:
     typer.echo(f"{described(made)}\n{course.head_file}")
 
 
-def _here() -> Path | None:
+def project_here() -> Path | None:
     """The current folder, if it is a project."""
     from engine.train.project_text import looks_like_project
 

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -34,6 +34,10 @@ BUDGET_S = 16.0
 """Measuring stops between two turns after this long; every arm of the first context length was
 timed at least once."""
 FILES_KEPT = 4
+CALM = 0.75
+"""Share of the processor time of its threads that plain rounds get at least on a machine with
+nothing else to do (measured on two cores: 0.89 to 0.98; beside two other jobs 0.36 to 0.44)."""
+LOOK_S = 0.25
 
 
 @torch.inference_mode()
@@ -44,23 +48,31 @@ def costs_of(
     folder: Path | None,
     digest: str,
     kernels: str = "",
+    calm: Callable[[Stage], bool] | None = None,
 ) -> CostTable:
     """The costs kept in `folder` for these weights, this machine and these versions, brought up to
-    this minute's speed; what is absent, damaged or of another shape is measured and kept.
+    this minute's speed; what is absent, damaged or of another shape is measured and kept, and what
+    was measured on a busy machine is measured again on a calm one.
 
-    `digest` stands for the weights, `kernels` for the code that multiplies by them.
+    `digest` stands for the weights, `kernels` for the code that multiplies by them, `calm` asks the
+    machine.
     """
     stage = Stage(model=model, cache=model.new_cache(1), drafters=drafters)
     key = key_of(model, digest, kernels)
     file = None if folder is None else folder / f"costs-{_short(key)}.json"
     kept = _read(file) if file is not None else None
-    if kept is None or kept.key != key or not kept.buckets:
+    calm = calm or is_calm
+    if kept is None or kept.key != key or not kept.buckets or (kept.busy and calm(stage)):
+        was_calm = calm(stage)
         kept = measure(stage, key)
+        kept.busy = not (was_calm and calm(stage))
     elif kept.shapes == {**kept.shapes, **_shapes(drafters)}:
         _bring_up_to_date(stage, kept)
         return kept
     else:
+        was_calm = calm(stage)
         _measure_routes(stage, kept)
+        kept.busy = kept.busy or not (was_calm and calm(stage))
     if file is not None:
         save(kept, file)
     return kept
@@ -106,6 +118,20 @@ def measure(stage: Stage, key: str) -> CostTable:
     return table
 
 
+def is_calm(stage: Stage) -> bool:
+    """Whether this process gets the processor to itself; of another device it is taken to."""
+    if stage.model.device.type != "cpu":
+        return True
+    context = contexts_of(stage.cache)[0]
+    stage.fill(context)
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < LOOK_S:
+        stage.rest_ms(context, 1)
+    had = (time.process_time() - used) / (time.perf_counter() - began)
+    stage.cache.rollback(0, 0)
+    return had >= CALM * torch.get_num_threads()
+
+
 def _measure_routes(stage: Stage, table: CostTable) -> None:
     """Time only the drafters that are not what they were when the table was made."""
     shapes = _shapes(stage.drafters)
@@ -138,11 +164,7 @@ def _bring_up_to_date(stage: Stage, table: CostTable) -> None:
 
 def _shapes(drafters: Sequence[Drafter]) -> dict[Route, str]:
     """What the costs of each route that drafts by passes depend on, as far as it can be told."""
-    return {
-        one.route: f"{one.reusable_layers} layers kept, tapped at {one.tap_layer}"
-        for one in drafters
-        if not isinstance(one, Guesser)
-    }
+    return {one.route: one.cost_key for one in drafters if not isinstance(one, Guesser)}
 
 
 def _own_version() -> str:

@@ -76,6 +76,8 @@ class CostTable(Struct, kw_only=True):
     shapes: dict[Route, str] = field(default_factory=dict)
     """What each drafting route was when it was measured."""
     buckets: dict[int, BucketCosts] = field(default_factory=dict)
+    busy: bool = False
+    """Whether the machine had other work while they were measured, which bends the ratios."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for buckets that nobody can have measured, as a damaged file has."""

@@ -40,11 +40,23 @@ class FastModel(Model):
         native: Native,
     ) -> None:
         super().__init__(architecture, tensors, context_tokens=context_tokens, native=native)
-        self._native = native
-        self._weights = (LayerWeights * architecture.layers)(*map(_layer_weights, self.layers))
+        self._kernels = native
         self._blocks: WeakKeyDictionary[KVCache, tuple[ctypes.Array[ctypes.c_void_p], ...]] = (
             WeakKeyDictionary()
         )
+        self._point_at_layers()
+
+    def pruned(self, neurons: Mapping[int, Tensor], ids: Tensor | None = None) -> FastModel:
+        """As `Model.pruned`."""
+        small = super().pruned(neurons, ids)
+        assert isinstance(small, FastModel)
+        small._point_at_layers()
+        return small
+
+    def _point_at_layers(self) -> None:
+        """Fill the structs anew, with scratch of their own."""
+        layers = map(_layer_weights, self.layers)
+        self._weights = (LayerWeights * self.architecture.layers)(*layers)
         self._scratch = torch.zeros(0, dtype=torch.uint8)
         self._pass = self._new_pass()
 
@@ -69,7 +81,7 @@ class FastModel(Model):
         call.spans, call.span_count = ctypes.addressof(places), len(spans)
         call.state, call.rows, call.first, call.stop = out.data_ptr(), rows, first, stop
         self._make_room(rows, len(spans))
-        self._native.run_layers(byref(call))
+        self._kernels.run_layers(byref(call))
         return out
 
     def logits(
@@ -96,7 +108,7 @@ class FastModel(Model):
 
     def _make_room(self, rows: int, spans: int) -> None:
         rows, layers = max(rows, _FIRST_ROWS), self.architecture.layers
-        needed = self._native.pass_scratch(byref(self._pass), rows, spans, layers)
+        needed = self._kernels.pass_scratch(byref(self._pass), rows, spans, layers)
         if needed > len(self._scratch):
             self._scratch = torch.zeros(needed, dtype=torch.uint8)
         self._pass.scratch = self._scratch.data_ptr()

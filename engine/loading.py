@@ -120,7 +120,8 @@ def load(
         fitting = msgspec.structs.replace(settings, context_tokens=made.context_tokens)
         model, eager = read_model(arch, folder, fitting, kernels, progress)
     content = digest_of(path, anywhere=True)
-    head, refused = _head(arch, weights_digest(content, settings.quant), settings.device, heads)
+    with told("while the exit head was read", _HINT):
+        head, refused = _head(model, weights_digest(content, settings.quant), heads)
     return Loaded(
         model=model,
         architecture=arch,
@@ -176,14 +177,12 @@ def _kernels(settings: LoadSettings, folder: Path | None, progress: Progress) ->
     return built
 
 
-def _head(
-    arch: Architecture, digest: str, device: str, folder: Path | None
-) -> tuple[Head | None, str]:
+def _head(model: Model, digest: str, folder: Path | None) -> tuple[Head | None, str]:
     """The first head for these weights that can be read, and what is wrong with those before."""
     wrong = ""
     for file in heads_for(digest, folder):
         try:
-            return load_head(file, digest, arch, device), wrong
+            return load_head(file, digest, model), wrong
         except ModelError as error:
             logger.warning("%s", error)
             wrong = f"{error}"

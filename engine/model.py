@@ -13,18 +13,21 @@ to the same bits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from engine.cache import KVCache, Span
 from engine.families import Architecture
+from engine.linear import Linear
 from engine.native.operators import NativeOperators, supports
 from engine.operators import SLOT_BLOCK, Norm, Operators, Piece, TorchOperators
-from engine.quant import Linear, unpack
+from engine.quant import unpack
 
 if TYPE_CHECKING:
     from engine.native.bindings import Native
@@ -72,6 +75,8 @@ class Model:
         self.dtype, self.device = self._embedding.dtype, self._embedding.device
         if native is not None and not supports(architecture, self.dtype, self.device):
             native = None
+        self.native = native
+        """The C functions that run this model, if they do."""
         self.operators: Operators = (
             TorchOperators(architecture, self.dtype, self.device)
             if native is None
@@ -95,6 +100,30 @@ class Model:
         """Bytes of all matrices that a token passes through, and of the embedding table."""
         linears = [m for layer in self.layers for m in (layer.qkv, layer.o, layer.up, layer.down)]
         return self._embedding.nbytes + sum(m.nbytes for m in (*linears, self.head))
+
+    def pruned(
+        self,
+        neurons: Mapping[int, Tensor],  # layer -> (n,) int64, n a multiple of 64; none: whole
+        ids: Tensor | None = None,  # (m,) int64, m a multiple of 32
+    ) -> Model:
+        """This model with only these neurons in the feed-forward blocks of these layers, which are
+        then all that may be run of it, and with scores of only these token ids, in their order;
+        the rest is the same memory."""
+        small = copy(self)
+        small.layers = [
+            layer if i not in neurons else self._only(layer, neurons[i])
+            for i, layer in enumerate(self.layers)
+        ]
+        kept = len(next(iter(neurons.values()))) if neurons else self.architecture.feed_forward
+        small.architecture = msgspec.structs.replace(self.architecture, feed_forward=kept)
+        if ids is not None:
+            small.head, small._short_heads = self.head.rows(ids), {}
+        return small
+
+    def _only(self, layer: Layer, neurons: Tensor) -> Layer:
+        gate_and_up = (neurons, neurons + self.architecture.feed_forward)
+        rows = torch.cat(gate_and_up) if self.architecture.gated else neurons
+        return replace(layer, up=layer.up.rows(rows), down=layer.down.columns(neurons))
 
     def new_cache(self, rows: int) -> KVCache:
         """An empty cache of this model's shape and context."""
@@ -149,12 +178,30 @@ class Model:
             self._short_heads[vocab] = self.head.first(vocab)
         return self._short_heads[vocab]
 
+    def neurons(
+        self,
+        layer: int,
+        hidden: Tensor,  # (T, D), the states before it
+        spans: Sequence[Span],
+        cache: KVCache,
+    ) -> Tensor:  # (T, F)
+        """What the neurons of one layer's feed-forward block say of tokens; writes the layer's keys
+        and values."""
+        return self._half_way(layer, hidden, self._prepare(spans), cache)[1]
+
     def _run_layer(self, index: int, hidden: Tensor, shared: _Pass, cache: KVCache) -> Tensor:
+        hidden, inner = self._half_way(index, hidden, shared, cache)
+        down, scale = self.layers[index].down, self.architecture.residual_scale
+        return self.operators.add(hidden, down(inner), scale)
+
+    def _half_way(
+        self, index: int, hidden: Tensor, shared: _Pass, cache: KVCache
+    ) -> tuple[Tensor, Tensor]:  # (T, D), (T, F)
+        """The states behind a layer's attention, and its neurons."""
         layer, ops, scale = self.layers[index], self.operators, self.architecture.residual_scale
         attended = self._attend(index, ops.norm(hidden, layer.attn_norm), shared, cache)
         hidden = ops.add(hidden, layer.o(attended), scale)
-        inner = ops.activate(layer.up(ops.norm(hidden, layer.mlp_norm)))
-        return ops.add(hidden, layer.down(inner), scale)
+        return hidden, ops.activate(layer.up(ops.norm(hidden, layer.mlp_norm)))
 
     def _attend(self, index: int, x: Tensor, shared: _Pass, cache: KVCache) -> Tensor:
         arch, layer, ops = self.architecture, self.layers[index], self.operators

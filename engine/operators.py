@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from engine.cache import KVCache, Span
 from engine.families import Architecture
-from engine.quant import EXACT_ROWS
+from engine.linear import EXACT_ROWS
 
 SLOT_BLOCK = 64
 """Attention reads whole blocks of slots."""

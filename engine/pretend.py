@@ -90,6 +90,7 @@ class _StandIn:
     tap_layer: int | None
     hidden: Tensor | None
     route: Route = _ROUTE
+    cost_key: str = ""
 
     def evidence(self, row: Row) -> int | None:
         """Always the same."""

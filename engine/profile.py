@@ -37,9 +37,18 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Bucket of context lengths → the early exit that promises most there, paying or not."""
     agreement: dict[str, Rates] = field(default_factory=dict)
     """`route` or `route/class` → measured share of kept tokens by position."""
+    head: str = ""
+    """Identity of the exit head that was there; what was measured with it holds for no other."""
     head_vocab: Annotated[int, Meta(ge=1)] | None = None
     stop_below: Share | None = None
     """For the exit head that was there; None leaves what its file says."""
+
+    def with_head(self, identity: str) -> Profile:
+        """What of it holds with this exit head."""
+        if self.head == identity:
+            return self
+        others = {name: of for name, of in self.agreement.items() if name != "exit_head"}
+        return msgspec.structs.replace(self, agreement=others, head_vocab=None, stop_below=None)
 
     def exit_layer_at(self, context_tokens: int) -> int | None:
         """The exit layer for a context of this length, from the nearest bucket."""

@@ -5,8 +5,7 @@ straight through ctypes: importing the package costs two seconds of a three-seco
 through its Python costs more than the smallest multiplications, and the packed layout it would make
 anew at every start is what `convert.py` keeps on disk.
 
-Invariant: on CPU every `Linear` gives row i of a call the same bits whatever the number of rows,
-up to `EXACT_ROWS` rows; greedy speculation is bit-identical to plain decoding because of it.
+Invariant: what `pack` made, `unpack` turns into a `Linear` with the weights that stand there.
 """
 
 from __future__ import annotations
@@ -16,45 +15,21 @@ import importlib.util
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from engine.config import Quant
+from engine.linear import DenseLinear, Int8Linear, Linear, head_of, picked
 from engine.native.matrix import NativeNF4Linear
+from engine.nf4_tiles import BLOCK, TILE_ROWS, columns_of, in_tiles, rows_of
 
 if TYPE_CHECKING:
+    from bitsandbytes.functional import QuantState
+
     from engine.native.bindings import Native
-
-BLOCK = 64
-"""Weights that share one scale (QLoRA, Dettmers et al. 2023, §3; blocksize 64)."""
-TILE_ROWS = 32
-"""The CPU kernel computes 32 outputs at a time; other heights are filled up with zero rows."""
-DENSE_ROWS = 8
-"""Rows of every small dense multiplication: one shape, hence one order of summation."""
-EXACT_ROWS = 64
-"""Up to here a call is promised to be row-invariant; prefill passes may be wider."""
-
-
-class Linear(Protocol):
-    """One matrix, with its bias if it has one."""
-
-    out_features: int
-    nbytes: int
-
-    def __call__(
-        self,
-        x: Tensor,  # (T, in) contiguous
-    ) -> Tensor:  # (T, out), same dtype as x
-        """x Wᵀ + b."""
-        ...
-
-    def first(self, outputs: int) -> Linear:
-        """The matrix of the first `outputs` rows (a multiple of `TILE_ROWS`) over the same
-        memory."""
-        ...
 
 
 @cache
@@ -113,46 +88,6 @@ def unpack(
     return BlockNF4Linear(parts["nf4"], parts["absmax"], (out_features, in_features), bias)
 
 
-class DenseLinear:
-    """Unquantized. torch picks its kernel, and so its rounding, by the number of rows; calls of a
-    few rows are therefore cut and filled up to one height."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight, bias
-        self.out_features = weight.shape[0]
-        self.nbytes = weight.nbytes
-
-    def __call__(self, x: Tensor) -> Tensor:
-        rows = x.shape[0]
-        if rows > EXACT_ROWS or x.device.type != "cpu":
-            return F.linear(x, self.weight, self.bias)
-        padded = F.pad(x, (0, 0, 0, -rows % DENSE_ROWS))
-        blocks = [
-            F.linear(block, self.weight, self.bias) for block in torch.split(padded, DENSE_ROWS)
-        ]
-        return (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:rows]
-
-    def first(self, outputs: int) -> Linear:
-        return DenseLinear(self.weight[:outputs], _head_of(self.bias, outputs))
-
-
-class Int8Linear:
-    """One scale per output (symmetric, weights only); torch's kernel is row-invariant as it is."""
-
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.scale, self.bias = weight, scale, bias
-        self.out_features = weight.shape[0]
-        self.nbytes = weight.nbytes + scale.nbytes
-
-    def __call__(self, x: Tensor) -> Tensor:
-        out = torch._weight_int8pack_mm(x, self.weight, self.scale)
-        return out if self.bias is None else out.add_(self.bias)
-
-    def first(self, outputs: int) -> Linear:
-        bias = _head_of(self.bias, outputs)
-        return Int8Linear(self.weight[:outputs], self.scale[:outputs], bias)
-
-
 class TiledNF4Linear:
     """NF4 in tiles of 32 outputs, multiplied by bitsandbytes' AVX512-BF16 kernel."""
 
@@ -187,7 +122,15 @@ class TiledNF4Linear:
     def first(self, outputs: int) -> Linear:
         # The scales of one block of inputs lie side by side, so they are copied (1/16 of it all).
         absmax = self.absmax[:, :outputs].contiguous()
-        return TiledNF4Linear(self.tiles[:outputs], absmax, outputs, _head_of(self.bias, outputs))
+        return TiledNF4Linear(self.tiles[:outputs], absmax, outputs, head_of(self.bias, outputs))
+
+    def rows(self, ids: Tensor) -> Linear:
+        tiles, absmax = rows_of((self.tiles, self.absmax), ids)
+        return TiledNF4Linear(tiles, absmax, len(ids), picked(self.bias, ids))
+
+    def columns(self, ids: Tensor) -> Linear:
+        tiles, absmax = columns_of((self.tiles, self.absmax), ids)
+        return TiledNF4Linear(tiles, absmax, self.out_features, self.bias)
 
 
 class BlockNF4Linear:
@@ -207,22 +150,30 @@ class BlockNF4Linear:
         self.nbytes = codes.nbytes + absmax.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.device.type == "cuda":
+            import bitsandbytes
+
+            codes, state = self.codes.t(), self._state(x.dtype)
+            out: Tensor = bitsandbytes.matmul_4bit(x, codes, state, bias=self.bias)
+            return out
+        return DenseLinear(self._dense(x.dtype), self.bias)(x)
+
+    def _state(self, dtype: torch.dtype) -> QuantState:
         from bitsandbytes import functional as bnb
 
-        state = bnb.QuantState(
+        return bnb.QuantState(
             absmax=self.absmax,
             shape=torch.Size(self.shape),
             blocksize=BLOCK,
             quant_type="nf4",
-            dtype=x.dtype,
+            dtype=dtype,
         )
-        if x.device.type == "cuda":
-            import bitsandbytes
 
-            out: Tensor = bitsandbytes.matmul_4bit(x, self.codes.t(), state, bias=self.bias)
-            return out
-        weight = bnb.dequantize_4bit(self.codes.view(-1, 1), state).to(x.dtype)
-        return DenseLinear(weight, self.bias)(x)
+    def _dense(self, dtype: torch.dtype) -> Tensor:
+        from bitsandbytes import functional as bnb
+
+        weight: Tensor = bnb.dequantize_4bit(self.codes.view(-1, 1), self._state(dtype))
+        return weight.to(dtype)
 
     def first(self, outputs: int) -> Linear:
         weights = outputs * self.shape[1]
@@ -230,12 +181,19 @@ class BlockNF4Linear:
             self.codes[: weights // 2],
             self.absmax[: weights // BLOCK],
             (outputs, self.shape[1]),
-            _head_of(self.bias, outputs),
+            head_of(self.bias, outputs),
         )
 
+    def rows(self, ids: Tensor) -> Linear:
+        return _in_blocks(self._dense(torch.float32)[ids], picked(self.bias, ids))
 
-def _head_of(bias: Tensor | None, outputs: int) -> Tensor | None:
-    return None if bias is None else bias[:outputs]
+    def columns(self, ids: Tensor) -> Linear:
+        return _in_blocks(self._dense(torch.float32)[:, ids], self.bias)
+
+
+def _in_blocks(weight: Tensor, bias: Tensor | None) -> Linear:
+    codes, absmax = _nf4(weight)
+    return BlockNF4Linear(codes, absmax, (weight.shape[0], weight.shape[1]), bias)
 
 
 def _nf4(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,21 +206,12 @@ def _nf4(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pack_nf4_tiles(weight: Tensor) -> dict[str, Tensor]:
-    """Two adjacent weights of an input pair, 32 outputs side by side; the first half of those 64
-    codes in the low nibbles, the second half in the high ones (the kernel's layout)."""
     height, width = weight.shape
     filled = F.pad(weight, (0, 0, 0, -height % TILE_ROWS))
-    codes, absmax = _nf4(filled)
+    packed, absmax = _nf4(filled)
+    codes = torch.stack((packed.reshape(-1) >> 4, packed.reshape(-1) & 15), dim=1)
     tall = filled.shape[0]
-    flat = codes.reshape(-1)
-    pairs = torch.stack((flat >> 4, flat & 0xF), dim=1).reshape(
-        tall // TILE_ROWS, TILE_ROWS, width // 2, 2
-    )
-    columns = pairs.transpose(1, 2).reshape(-1, 2, TILE_ROWS)
-    tiles = (columns[:, 1] << 4) | columns[:, 0]
-    scales = absmax.reshape(tall, width // BLOCK).t().to(torch.bfloat16)
+    tiles, scales = in_tiles(codes.reshape(tall, width), absmax.reshape(tall, width // BLOCK))
     return {
-        "tiles": tiles.reshape(tall, width // 2).contiguous(),
-        "absmax": scales.contiguous(),
-        "height": torch.tensor(height, dtype=torch.int64),
-    }
+        "tiles": tiles, "absmax": scales, "height": torch.tensor(height, dtype=torch.int64),
+    }  # fmt: skip

@@ -30,6 +30,11 @@ class Chain:
             self._generator.manual_seed(params.seed)
         self._device = device
 
+    @property
+    def needs_history(self) -> bool:
+        """Whether the laws depend on which tokens were seen before."""
+        return needs_history(self._params)
+
     def scores(
         self,
         logits: Tensor,  # (T, V), or of the first few token ids

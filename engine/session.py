@@ -20,7 +20,7 @@ from engine.calibrate import costs_of
 from engine.config import DraftSettings, check_sampling
 from engine.costs import CostTable
 from engine.draft.earlier import Earlier
-from engine.draft.head_file import Head
+from engine.draft.head_file import Head, joined
 from engine.draft.routes import default_exit_layer, drafters_for
 from engine.drafting import Drafting, Grounds, Records
 from engine.fallback import fallback_tokens
@@ -43,6 +43,8 @@ from engine.trace import TraceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from engine.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Session:
         self.slots = Slots(_new_cache(loaded, loaded.rows if rows is None else rows))
         self.exit_layer = exit_layer_of(loaded, settings)
         self._profile = _profile_of(loaded)
-        self._head = tuned(loaded.head, self._profile)
+        self._head = tuned(loaded.head, self._profile, loaded.model)
         self.earlier = Earlier()
         self._records: Records = {}
         self._context_seen = 0
@@ -199,7 +201,9 @@ class Session:
 
 
 def _profile_of(loaded: Loaded) -> Profile | None:
-    return read_profile(loaded.folder, loaded.weights_digest, loaded.architecture.layers)
+    found = read_profile(loaded.folder, loaded.weights_digest, loaded.architecture.layers)
+    identity = "" if loaded.head is None else loaded.head.about.identity
+    return None if found is None else found.with_head(identity)
 
 
 def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None) -> CostTable:
@@ -207,7 +211,7 @@ def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None)
     profile = _profile_of(loaded)
     found = None if profile is None else profile.exit_layer_at(0)
     exit_layer = settings.exit_layer or found or exit_layer_of(loaded, settings)
-    head = tuned(loaded.head, profile)
+    head = tuned(loaded.head, profile, loaded.model)
     drafters = drafters_for("auto", loaded.model, exit_layer, head, twin=loaded.twin)
     return costs_of(
         loaded.model,
@@ -218,14 +222,15 @@ def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None)
     )
 
 
-def tuned(head: Head | None, profile: Profile | None) -> Head | None:
+def tuned(head: Head | None, profile: Profile | None, model: Model) -> Head | None:
     """The head with the vocabulary and the threshold that calibration found for it."""
     if head is None or profile is None or profile.head_vocab is None:
         return head
-    about = msgspec.structs.replace(
-        head.about, vocab=profile.head_vocab, stop_below=profile.stop_below or None
-    )
-    return replace(head, about=about)
+    listed = model.architecture.vocab if head.ids is None else len(head.ids)
+    vocab = min(profile.head_vocab, listed)  # of a head that was there then
+    about = msgspec.structs.replace(head.about, vocab=vocab, stop_below=profile.stop_below or None)
+    found = replace(head, about=about)
+    return found if vocab == head.about.vocab else joined(found, model)
 
 
 def exit_layer_of(loaded: Loaded, settings: DraftSettings) -> int:

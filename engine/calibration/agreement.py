@@ -50,10 +50,11 @@ def exit_agreement(
                 break
             scores = model.logits(full[rows]).float()
             laws = {temperature: _law(scores, temperature) for temperature in TEMPERATURES}
+            ids = torch.arange(scores.shape[1], device=scores.device)
             for layer in exits:
                 draft = model.logits(sample.states[layer][at][rows]).float()
                 for temperature, law in laws.items():
-                    found = _kept(law, draft, temperature)
+                    found = _kept(law, draft, temperature, ids)
                     parts.setdefault((layer, temperature), []).append(found)
         for (layer, temperature), found_parts in parts.items():
             kept[layer][temperature].append(torch.cat(found_parts))
@@ -79,7 +80,7 @@ def jump_agreement(
             draft = tail.scores(tail.run(past, starts, own, step=step, first=landing))
             full = model.logits(starts.gathered(model.architecture.layers, step)).float()
             for temperature in TEMPERATURES:
-                columns[temperature].append(overlap(full, draft, temperature))
+                columns[temperature].append(overlap(full, draft, temperature, tail.ids))
         for temperature, column in columns.items():
             overlaps[temperature].append(torch.stack(column, dim=1))
     return {temperature: _shares(torch.cat(rows)) for temperature, rows in overlaps.items()}
@@ -109,9 +110,15 @@ def _few(samples: Sequence[Sample]) -> list[Sample]:
     return few
 
 
-def overlap(full: Tensor, draft: Tensor, temperature: float) -> Tensor:  # (T, V), (T, n) -> (T,)
-    """The chance that a token of the draft is kept; n ≤ V ids are scored by it."""
-    return _kept(_law(full, temperature), draft, temperature)
+def overlap(
+    full: Tensor,  # (T, V)
+    draft: Tensor,  # (T, n)
+    temperature: float,
+    ids: Tensor | None = None,  # (n,) int64, what the draft scores; None: the first n
+) -> Tensor:  # (T,)
+    """The chance that a token of the draft is kept."""
+    ids = torch.arange(draft.shape[1], device=draft.device) if ids is None else ids
+    return _kept(_law(full, temperature), draft, temperature, ids)
 
 
 def _law(full: Tensor, temperature: float) -> Tensor:  # (T, V) -> (T,) int64 or (T, V)
@@ -119,11 +126,11 @@ def _law(full: Tensor, temperature: float) -> Tensor:  # (T, V) -> (T,) int64 or
     return full.argmax(dim=-1) if temperature == 0 else (full / temperature).softmax(dim=-1)
 
 
-def _kept(law: Tensor, draft: Tensor, temperature: float) -> Tensor:  # (T,)
+def _kept(law: Tensor, draft: Tensor, temperature: float, ids: Tensor) -> Tensor:  # (T,)
     if temperature == 0:
-        return (law == draft.argmax(dim=-1)).float()
+        return (law == ids[draft.argmax(dim=-1)]).float()
     q = (draft / temperature).softmax(dim=-1)
-    return torch.minimum(law[:, : draft.shape[1]], q).sum(dim=-1)
+    return torch.minimum(law[:, ids], q).sum(dim=-1)
 
 
 def by_position(runs: Sequence[Tensor], steps: int = STEPS) -> ByPosition:

@@ -164,6 +164,7 @@ class Calibration:
             tokens=report.tokens,
             exit_layers=exits,
             agreement=agreement | copying,
+            head="" if self._loaded.head is None else self._loaded.head.about.identity,
             head_vocab=vocab,
             stop_below=stop,
         )

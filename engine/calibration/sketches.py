@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import torch
+from torch import Tensor
 
 from engine.calibration.agreement import ByPosition, exit_agreement, jump_agreement
 from engine.calibration.answers import Judges
@@ -20,16 +21,20 @@ from engine.calibration.pace import Pace
 from engine.costs import BucketCosts
 from engine.draft.contract import Drafter
 from engine.draft.exit_head import ExitHeadDrafter
-from engine.draft.head_file import Head
+from engine.draft.head_file import Head, joined
+from engine.draft.head_tensors import neuron_tensors, parted
 from engine.draft.layer_skip import LayerSkipDrafter
 from engine.loading import Loaded
 from engine.train.agreement import judge_jump
-from engine.train.candidates import Bench, draft_vocabulary, packed
-from engine.train.moments import LinearJump, Moments
-from engine.train.prospect import prospect
+from engine.train.candidates import Bench, packed
+from engine.train.front import Front
+from engine.train.moments import Moments
+from engine.train.neurons import used_neurons
+from engine.train.prospect import PRUNED, prospect
 from engine.train.samples import Marks
 from engine.train.step_costs import step_costs
 from engine.train.tail import Tail
+from engine.train.vocabulary import ids_by_use, vocabulary_size
 
 EXITS_JUDGED, JUMPS_BEGUN, JUMPS_FITTED, JUMPS_JUDGED = 0.55, 0.6, 0.66, 0.72
 """Shares of the time at which these end; jumps are begun only before theirs."""
@@ -136,10 +141,19 @@ def _bench(loaded: Loaded, judges: Judges) -> Bench:
     arch = loaded.architecture
     wide = arch.hidden
     empty = {"jump.weight": torch.zeros((wide, 2 * wide)), "jump.bias": torch.zeros(wide)}
-    costs = step_costs(loaded.model, packed(empty))
-    vocab = draft_vocabulary(judges.all, arch.vocab, costs)
-    tail = Tail(loaded.model, min(marks_for(arch.layers, loaded.head).jumps), vocab)
-    return Bench(tail=tail, held_out=judges.held_out, costs=costs)
+    costs = step_costs(loaded.model, packed(empty, loaded.model.native))
+    ids = _listed(loaded.head, arch.vocab, judges)
+    vocab = vocabulary_size(judges.held_out, ids, arch.vocab, costs)
+    tail = Tail(loaded.model, min(marks_for(arch.layers, loaded.head).jumps), vocab, ids)
+    used = used_neurons(tail, judges.fitted)
+    return Bench(tail=tail, held_out=judges.held_out, costs=costs, used=used)
+
+
+def _listed(head: Head | None, vocab: int, judges: Judges) -> Tensor:
+    """Token ids as the head that is there lists them, without one as these answers use them."""
+    if head is None:
+        return ids_by_use(judges.fitted, vocab)
+    return torch.arange(vocab) if head.ids is None else head.ids
 
 
 def _jumps(loaded: Loaded, judges: Judges, bench: Bench, pace: Pace) -> Iterator[Sketch]:
@@ -148,7 +162,7 @@ def _jumps(loaded: Loaded, judges: Judges, bench: Bench, pace: Pace) -> Iterator
     moments = Moments(judges.fitted)
     firsts, landings = _firsts(arch.layers), _landings(arch.layers)
     pairs = [(first, at) for at in landings for first in firsts if first < at]
-    fitted: list[tuple[float, tuple[int, int], LinearJump]] = []
+    fitted: list[tuple[float, tuple[int, int], Mapping[str, Tensor]]] = []
     # Without a head they are all that shows what training could start from.
     least = 1 if loaded.head is None else 0
     for pair in pairs:
@@ -156,23 +170,27 @@ def _jumps(loaded: Loaded, judges: Judges, bench: Bench, pace: Pace) -> Iterator
             pace.left_out.append(f"{len(pairs) - len(fitted)} of {len(pairs)} jumps: no time")
             break
         jump = moments.solve(*pair)
-        fitted.append((bench.briefly(*pair, jump), pair, jump))
+        kept = bench.pruned(jump, *pair, PRUNED)
+        fitted.append((bench.briefly(*pair, kept), pair, kept))
         pace.tell("fitting jumps", f"{len(fitted)} of {len(pairs)}")
     best = sorted(fitted, key=lambda one: -one[0])
-    for shown, (_, pair, jump) in enumerate(best[:JUMPS_SHOWN]):
+    for shown, (_, pair, tensors) in enumerate(best[:JUMPS_SHOWN]):
         if not shown or pace.spent < JUMPS_JUDGED:
-            yield _jump(loaded, bench, pair, jump)
+            yield _jump(loaded, bench, pair, tensors)
 
 
-def _jump(loaded: Loaded, bench: Bench, pair: tuple[int, int], jump: LinearJump) -> Sketch:
+def _jump(
+    loaded: Loaded, bench: Bench, pair: tuple[int, int], tensors: Mapping[str, Tensor]
+) -> Sketch:
     first, landing = pair
-    head = packed(jump.tensors())
-    about = _about(head, first=first, jump=landing, vocab=bench.tail.vocab)
+    tail, native = bench.tail_of(tensors), loaded.model.native
+    head = packed({**tensors, "ids": tail.ids}, native)
+    whole = _about(head, first=first, jump=landing, vocab=tail.vocab)
     return Sketch(
         name=f"first {first}, from {landing}, fitted",
-        drafter=ExitHeadDrafter(loaded.model, about),
+        drafter=ExitHeadDrafter(loaded.model, joined(whole, loaded.model)),
         layers=first + loaded.architecture.layers - landing,
-        agreement=jump_agreement(loaded.model, bench.tail, head, bench.held_out, pair),
+        agreement=jump_agreement(loaded.model, tail, head, bench.held_out, pair),
         is_there=False,
     )
 
@@ -182,15 +200,17 @@ def _head(loaded: Loaded, head: Head, bench: Bench) -> tuple[Sketch, tuple[int, 
     about, arch = head.about, loaded.architecture
     path = about.first, about.jump
     layers = about.first + arch.layers - about.jump
-    tail, vocab = bench.tail, bench.tail.vocab
-    seen = judge_jump(tail, head, bench.held_out, first=path[0], landing=path[1])
-    best = prospect(seen, bench.costs, bench.costs.draft(layers, vocab / arch.vocab))
+    kept, vocab = neuron_tensors(head.neurons or {}), bench.tail.vocab
+    tail, (front, _) = bench.tail_of(kept), parted(head.neurons or {}, about.jump)
+    held_out = [*map(Front(loaded.model, front), bench.held_out)]
+    seen = judge_jump(tail, head, held_out, first=path[0], landing=path[1])
+    best = prospect(seen, bench.costs, bench.draft_cost(*path, kept))
     tuned = _about(head, first=path[0], jump=path[1], vocab=vocab, stop=best.stop_below)
     sketch = Sketch(
         name=f"head, first {path[0]}, from {path[1]}",
-        drafter=ExitHeadDrafter(loaded.model, tuned),
+        drafter=ExitHeadDrafter(loaded.model, joined(tuned, loaded.model)),
         layers=layers,
-        agreement=jump_agreement(loaded.model, tail, head, bench.held_out, path),
+        agreement=jump_agreement(loaded.model, tail, head, held_out, path),
     )
     return sketch, (vocab, best.stop_below)
 

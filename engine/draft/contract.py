@@ -41,6 +41,8 @@ class Drafter(Protocol):
     tap_layer: int | None
     """Wants to know the exact state before this layer of the last token in the cache (the one
     before the pending token), or None."""
+    cost_key: str
+    """What the time of a draft depends on, beside the model and the machine, in words."""
 
     def evidence(self, row: Row) -> int | None:
         """How good the next draft promises to be: a class with an acceptance record of its own,

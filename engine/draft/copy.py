@@ -65,6 +65,7 @@ class CopyDrafter:
     """Proposes the continuation with the best record among the places the text was said before."""
 
     route: Route = "copy"
+    cost_key = ""
     reusable_layers = 0
     tap_layer: int | None = None
 

@@ -6,6 +6,10 @@ the stock ones: they read the exact keys and values of the whole text, and only 
 guess. A quarter of the model then agrees with the whole of it on six tokens of ten, where a raw
 exit at a quarter agrees on one of a hundred (measured on Qwen2.5-Coder-1.5B).
 
+A step is bound by the bytes it reads, and nine tenths of a layer are its feed-forward block, so
+drafts run these layers with the neurons that answers use most. A quarter of them, unlike a quarter
+of the layers, loses little, and training the jump through what is left wins most of that back.
+
 Needs the tapped state of the last token in the cache, so there is nothing to offer until a pass of
 this request has gone by the landing.
 """
@@ -39,13 +43,24 @@ class ExitHeadDrafter:
         about, layers = head.about, model.architecture.layers
         self._path = DraftPath(
             model=model,
-            legs=(Leg(first=0, stop=about.first), Leg(first=about.jump, stop=layers, jump=head)),
+            legs=(
+                Leg(first=0, stop=about.first, model=head.front),
+                Leg(first=about.jump, stop=layers, jump=head, model=head.tail),
+            ),
             vocab=about.vocab,
+            ids=None if head.ids is None else head.ids[: about.vocab],
             stop_below=about.stop_below,
         )
         self._agreement = about.agreement or (UNKNOWN,)
-        self.reusable_layers = about.first
+        self.reusable_layers = self._path.reusable_layers
         self.tap_layer: int | None = about.jump
+        front, tail = (
+            (part or model).architecture.feed_forward for part in (head.front, head.tail)
+        )
+        self.cost_key = (
+            f"{about.first} layers with {front} neurons, all from {about.jump} on with {tail}, "
+            f"{about.vocab} ids"
+        )
 
     def evidence(self, row: Row) -> int | None:
         """One class, as soon as there is a state to start from."""

@@ -5,6 +5,10 @@ One safetensors file belongs to the weights of one model, named by their digest:
     jump.weight (D, 2D), jump.bias (D,)   the state before layer `jump` from that after layer
                                           `first` and the previous token's state before `jump`
     net.up (W, 2D), net.down (D, W)       optional: + down · silu(up · x)
+    neurons.<layer> (n,) int32            optional, for each layer from `jump` on, and for the only
+                                          one before: the neurons of its feed-forward block that
+                                          drafts keep, all others pruned
+    ids (m,) int32                        optional: token ids, the likeliest in drafts first
     metadata                              `HeadAbout`, every value as a string, and the format
 
 The user's own file is taken before one that ships with the package. It knows nothing of how a head
@@ -13,10 +17,12 @@ is trained or run. Invariant: a head that loads fits the model it was asked for.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -25,10 +31,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.config import Quant
+from engine.draft.head_tensors import misfit, neurons_of, parted
 from engine.families import Architecture
+from engine.linear import Linear
+from engine.native.matrix import NativeNF4Linear
+from engine.nf4_tiles import BLOCK, quantized
 from engine.protocol import EngineError, ModelError
-from engine.quant import TILE_ROWS, Linear, pack, unpack
+from engine.quant import pack, unpack
 from engine.tensor_file import TensorWriter, read_all, read_metadata
+
+if TYPE_CHECKING:
+    from engine.model import Model
+    from engine.native.bindings import Native
 
 FORMAT = "1"
 SHIPPED = Path(__file__).parent.parent / "heads"
@@ -47,7 +61,8 @@ class HeadAbout(Struct, frozen=True, kw_only=True):
     jump: int
     """The layer the jump leads to; a draft runs it and all after it."""
     vocab: int
-    """Drafts score so many of the first token ids: a multiple of 32, or all of them."""
+    """Drafts score so many of the first token ids, or of the file's own list of them: a multiple of
+    32, or all of them."""
     agreement: tuple[float, ...]
     """Held-out share of drafted tokens that greedy decoding keeps when it kept those before, by
     position."""
@@ -55,6 +70,11 @@ class HeadAbout(Struct, frozen=True, kw_only=True):
     """How it was trained, for a person."""
     stop_below: float | None = None
     """Drafting stops when the draft's own probability of all its tokens so far is below this."""
+
+    @property
+    def identity(self) -> str:
+        """Tells this head from others for the same weights."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:_NAME_DIGITS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +85,14 @@ class Head:
     direct: Linear  # (D, 2D)
     up: Linear | None  # (W, 2D)
     down: Linear | None  # (D, W)
+    neurons: Mapping[int, Tensor] | None = None
+    """Layer -> (n,) int64; None: drafts run their layers whole."""
+    tail: Model | None = None
+    """The model pruned to these neurons and ids, once there is a model."""
+    front: Model | None = None
+    """The same for the layers before the jump, None where they are whole."""
+    ids: Tensor | None = None
+    """(m,) int64; drafts score the first `about.vocab` of them. None: of all ids in their order."""
 
     def __call__(
         self,
@@ -79,20 +107,33 @@ class Head:
         return landed + self.down(F.silu(self.up(x)))
 
 
-def head_of(about: HeadAbout, tensors: Mapping[str, Tensor], quant: Quant = "int8") -> Head:
-    """The head that these tensors (names as in the file, one device) stand for. Drafts need no
-    particular rounding, so the matrices are packed small: a bf16 jump takes as long as a layer."""
+def head_of(
+    about: HeadAbout,
+    tensors: Mapping[str, Tensor],  # names as in the file, one device
+    quant: Quant = "int8",
+    native: Native | None = None,
+) -> Head:
+    """The head that these tensors stand for. Drafts need no particular rounding, so the matrices
+    are packed small, by the C kernels' own kind with `native`: a bf16 jump takes as long as a
+    layer."""
     at = tensors["jump.weight"].device.type
+    whole = all(tensors[name].shape[1] % BLOCK == 0 for name in {"net.down"} & {*tensors})
 
     def packed(name: str, bias: Tensor | None = None) -> Linear:
-        return unpack(pack(tensors[name], quant, at), bias)
+        if native is None or not whole:
+            return unpack(pack(tensors[name], quant, at), bias)
+        tiles, absmax = quantized(tensors[name])
+        return NativeNF4Linear(native, tiles, absmax, len(tensors[name]), bias)
 
     deep = "net.up" in tensors
+    neurons = neurons_of(tensors)
     return Head(
         about=about,
         direct=packed("jump.weight", tensors["jump.bias"]),
         up=packed("net.up") if deep else None,
         down=packed("net.down") if deep else None,
+        neurons=neurons or None,
+        ids=tensors["ids"].long() if "ids" in tensors else None,
     )
 
 
@@ -136,7 +177,8 @@ def _write(path: Path, about: HeadAbout, tensors: Mapping[str, Tensor]) -> None:
     metadata = told | {"format": FORMAT}
     with TensorWriter(path, header_room=_HEADER_BYTES, metadata=metadata) as writer:
         for name, tensor in tensors.items():
-            writer.add(name, tensor.detach().to("cpu", torch.bfloat16))
+            dtype = torch.bfloat16 if tensor.is_floating_point() else tensor.dtype
+            writer.add(name, tensor.detach().to("cpu", dtype))
 
 
 def read_about(path: Path) -> HeadAbout:
@@ -160,11 +202,27 @@ def read_about(path: Path) -> HeadAbout:
         raise _damaged(path, str(error)) from error
 
 
-def load_head(path: Path, digest: str, arch: Architecture, device: str = "cpu") -> Head:
-    """Read and pack the head for the weights of this digest. Raises `ModelError` for a file that
-    is damaged, of another format, of another model or of another shape."""
-    about, tensors = read_head(path, digest, arch)
-    return head_of(about, {name: tensor.to(device) for name, tensor in tensors.items()})
+def load_head(path: Path, digest: str, model: Model) -> Head:
+    """Read and pack the head for the weights of this digest, and prune the model for it. Raises
+    `ModelError` for a file that is damaged, of another format, of another model or of another
+    shape."""
+    about, tensors = read_head(path, digest, model.architecture)
+    there = {name: tensor.to(model.device) for name, tensor in tensors.items()}
+    head = head_of(about, there, native=model.native)
+    return joined(head, model)
+
+
+def joined(head: Head, model: Model) -> Head:
+    """The head with the model that its drafts end in."""
+    if head.neurons is None and head.ids is None:
+        return head
+    front, tail = parted(head.neurons or {}, head.about.jump)
+    ids = None if head.ids is None else head.ids[: head.about.vocab]
+    return replace(
+        head,
+        front=model.pruned(front) if front else None,
+        tail=model.pruned(tail, ids) if tail or ids is not None else None,
+    )
 
 
 def read_head(path: Path, digest: str, arch: Architecture) -> tuple[HeadAbout, dict[str, Tensor]]:
@@ -181,28 +239,10 @@ def read_head(path: Path, digest: str, arch: Architecture) -> tuple[HeadAbout, d
         tensors = read_all(path, lambda *_: None)
     except ModelError as error:
         raise error if error.code != "damaged_weights" else _damaged(path, error.message) from error
-    wrong = _misfit(about, tensors, arch)
+    wrong = misfit(about, tensors, arch)
     if wrong:
         raise ModelError("head_shape", f"the exit head '{path}' does not fit: {wrong}", _AGAIN)
     return about, tensors
-
-
-def _misfit(about: HeadAbout, tensors: Mapping[str, Tensor], arch: Architecture) -> str:
-    """What does not fit this architecture, as a clause; empty when all does."""
-    if not 1 <= about.first <= about.jump < arch.layers:
-        return f"it jumps from layer {about.first} to {about.jump} of {arch.layers}"
-    if not 0 < about.vocab <= arch.vocab or (about.vocab % TILE_ROWS and about.vocab < arch.vocab):
-        return f"it scores {about.vocab} of {arch.vocab} token ids"
-    wide = arch.hidden
-    shapes: dict[str, tuple[int, ...]] = {"jump.weight": (wide, 2 * wide), "jump.bias": (wide,)}
-    if "net.up" in tensors:
-        inner = tensors["net.up"].shape[0]
-        shapes |= {"net.up": (inner, 2 * wide), "net.down": (wide, inner)}
-    for name, shape in shapes.items():
-        found = tuple(tensors[name].shape) if name in tensors else "missing"
-        if found != shape:
-            return f"{name} is {found}, not {shape}"
-    return ""
 
 
 def _damaged(path: Path, what: str) -> ModelError:

@@ -26,6 +26,7 @@ class LayerSkipDrafter:
     def __init__(self, model: Model, exit_layer: int) -> None:
         self._path = DraftPath(model=model, legs=(Leg(first=0, stop=exit_layer),))
         self.reusable_layers = exit_layer
+        self.cost_key = f"the first {exit_layer} layers"
 
     def evidence(self, row: Row) -> int | None:
         """It can always draft, and knows nothing beforehand."""

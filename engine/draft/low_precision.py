@@ -44,6 +44,7 @@ class LowPrecisionDrafter:
     route: Route = "low_precision"
     reusable_layers = 0
     tap_layer: int | None = None
+    cost_key = "the whole twin"
 
     def __init__(self, twin: Model) -> None:
         self._twin = twin

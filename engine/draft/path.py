@@ -6,7 +6,8 @@
 A leg is a run of stock layers; before it, a fitted jump may turn the state so far and the previous
 token's exact state at the landing into one that these layers understand. The layers read the exact
 keys and values of all earlier tokens from the one cache. What the first leg writes is the target's
-own and stays; what the others write is the draft's guess, and the verify pass writes it anew.
+own and stays, if its layers are the target's; what the others write is the draft's guess, and the
+verify pass writes it anew.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Leg:
     first: int
     stop: int
     jump: Jump | None = None
+    model: Model | None = None
+    """Whose layers these are, if not the path's own model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +45,16 @@ class DraftPath:
     model: Model
     legs: Sequence[Leg]
     vocab: int | None = None
-    """Scores only so many of the first token ids; None: all."""
+    """Scores only so many of the first ids that the last leg's model knows; None: all."""
+    ids: Tensor | None = None
+    """(m,) int64, what these are, if not the token ids in their order."""
     stop_below: float | None = None
     """See `draft_by_steps`."""
 
     @property
     def reusable_layers(self) -> int:
-        """Layers whose work the verify pass takes over."""
-        return self.legs[0].stop
+        """Layers whose work the verify pass takes over: none of a leg in another model's layers."""
+        return self.legs[0].stop if self.legs[0].model is None else 0
 
     @property
     def tap_layer(self) -> int | None:
@@ -66,14 +71,16 @@ class DraftPath:
         def step(token: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal landed
             span = cache.extend(row.cache_row, 1)
-            kept, hidden = None, model.embed(token)
+            hidden = model.embed(token)
+            kept = None if self.reusable_layers else hidden
             for leg in self.legs:
                 if leg.jump is not None:
                     assert landed is not None, "without a tapped state there is nothing to offer"
                     hidden = landed = leg.jump(hidden, landed)
-                hidden = model.run_layers(hidden, [span], cache, first=leg.first, stop=leg.stop)
+                layers = leg.model or model
+                hidden = layers.run_layers(hidden, [span], cache, first=leg.first, stop=leg.stop)
                 kept = hidden if kept is None else kept
             assert kept is not None, "a path has a first leg"
-            return kept, model.logits(hidden, self.vocab)
+            return kept, (self.legs[-1].model or model).logits(hidden, self.vocab)
 
-        return draft_by_steps(row, k, model, step, stop_below=self.stop_below)
+        return draft_by_steps(row, k, model, step, ids=self.ids, stop_below=self.stop_below)

@@ -32,6 +32,7 @@ _SWITCHES = (
     "-Wl,-Bsymbolic",
     *(f"-m{flag.replace('_', '')}" for flag in PROCESSOR_FLAGS),
 )  # fmt: skip
+LIBRARIES_KEPT = 4
 LIMIT_S = 120.0
 """For all compilers together."""
 
@@ -101,11 +102,19 @@ def _build(
                 if not reason:
                     digests = f"{sources_digest()}-{_short(made.read_bytes())}"
                     made.replace(folder / f"pass-{digests}.so")
+                    _forget_old(folder)
                     return ""
         except OSError as error:
             reason = f"the kernels can't be built in '{folder}': {error}"
         logger.warning("%s: %s", command[-1], reason)
     return reason
+
+
+def _forget_old(folder: Path) -> None:
+    """Leave the newest libraries: other versions of the package may be in use beside this one."""
+    known = sorted(folder.glob("pass-*.so"), key=lambda one: -one.stat().st_mtime)
+    for old in known[LIBRARIES_KEPT:]:
+        old.unlink(missing_ok=True)
 
 
 def _compile(command: tuple[str, ...], made: Path, limit_s: float) -> str:

@@ -1,4 +1,4 @@
-"""An NF4 matrix multiplied by the C kernel; `quant.py` has its layout.
+"""An NF4 matrix multiplied by the C kernel; `nf4_tiles.py` has its layout.
 
 Rows are rounded to 8 bits in blocks of 64 on their way in: what bounds a pass of a few rows is how
 many products an instruction makes, and with bf16 it is half as many. Knows no model.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.native.bindings import Matrix, Native, Product, address
+from engine.nf4_tiles import columns_of, rows_of
 
 
 class NativeNF4Linear:
@@ -62,3 +63,14 @@ class NativeNF4Linear:
         """The matrix of the first `outputs` rows over the same memory."""
         bias = None if self.bias is None else self.bias[:outputs]
         return NativeNF4Linear(self._native, self.tiles, self.absmax, outputs, bias)
+
+    def rows(self, ids: Tensor) -> NativeNF4Linear:
+        """The matrix of these outputs only, in memory of its own."""
+        bias = None if self.bias is None else self.bias[ids]
+        tiles, absmax = rows_of((self.tiles, self.absmax), ids)
+        return NativeNF4Linear(self._native, tiles, absmax, len(ids), bias)
+
+    def columns(self, ids: Tensor) -> NativeNF4Linear:
+        """The matrix of these inputs only, in memory of its own."""
+        tiles, absmax = columns_of((self.tiles, self.absmax), ids)
+        return NativeNF4Linear(self._native, tiles, absmax, self.out_features, self.bias)

@@ -66,7 +66,8 @@ def judge_jump(
         for step in range(steps):
             past = jump(starts.gathered(first, step), past)
             scores = tail.scores(tail.run(past, starts, own, step=step, first=landing))
-            top, choice = scores.max(dim=-1)
+            top, place = scores.max(dim=-1)
+            choice = tail.ids[place]
             columns.append((
                 choice == starts.best(step),
                 choice == starts.next_ids(step),

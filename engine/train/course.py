@@ -11,13 +11,15 @@ better on the same held-out answers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engine.draft.head_file import HeadAbout, save_head
+from engine.draft.head_tensors import neuron_tensors, neurons_of, parted
 from engine.loading import Loaded
 from engine.train.answers import AnswerBook, Decoder
 from engine.train.before import head_before
@@ -26,18 +28,15 @@ from engine.train.candidates import (
     Candidate,
     candidates,
     described,
-    draft_vocabulary,
-    packed,
 )
 from engine.train.distil import Distiller, distil
 from engine.train.jump_net import JumpNet
 from engine.train.material import Material
 from engine.train.moments import LinearJump, Moments
-from engine.train.order import Order, marks_for
+from engine.train.new_bench import new_bench
+from engine.train.order import Order, marks_for, shares_for
 from engine.train.questions import questions_for
 from engine.train.samples import Marks
-from engine.train.step_costs import step_costs
-from engine.train.tail import Tail
 
 FIRST_FILE = 0.1
 ANSWERED = 0.5
@@ -71,6 +70,7 @@ class Course:
         self._digest = loaded.weights_digest
         self._material = Material(AnswerBook(folder / "answers.jsonl"))
         self._asked = marks_for(loaded.architecture.layers, order)
+        self._shares = shares_for(loaded.architecture.feed_forward, order)
         self._before, self._trouble = head_before(head_file, self._digest, loaded.architecture)
         self._marks = self._before.added_to(self._asked) if self._before else self._asked
         self._best: Candidate | None = None
@@ -108,7 +108,14 @@ class Course:
         decoder = Decoder(model, self._marks, left)
         try:
             self._answer(decoder, QUICK_ANSWERED if self._order.quick else FIRST_FILE)
-            bench = self._new_bench()
+            bench = new_bench(
+                self._loaded,
+                self._material,
+                self._before,
+                self._shares,
+                self._marks,
+                self._stage,
+            )
             found = self._fit(bench)
             if not self._order.quick:
                 self._marks = self._marks_of(found)
@@ -120,7 +127,7 @@ class Course:
         for answered, sample in decoder.rest():
             self._material.add(answered, sample)
         if not self._order.quick:
-            bench = Bench(tail=bench.tail, held_out=self._material.judges(), costs=bench.costs)
+            bench = replace(bench, held_out=self._material.judges())
             found = self._fit(bench)
             self._train(bench, max(found, key=lambda one: self._promise(one, bench)))
         assert self._best is not None, "a closed form was kept"
@@ -158,20 +165,11 @@ class Course:
             for answered, sample in decoder.rest():
                 self._material.add(answered, sample)
 
+    def _stage(self, stage: str, note: str) -> None:
+        self._shown.stage(stage, self.spent, note)
+
     def _size(self) -> str:
         return f"{self._material.tokens:,} tokens"
-
-    def _new_bench(self) -> Bench:
-        model, arch = self._loaded.model, self._loaded.architecture
-        self._shown.stage("measuring this machine", self.spent, "")
-        pretended = torch.zeros((arch.hidden, 2 * arch.hidden))
-        jump = packed({"jump.weight": pretended, "jump.bias": torch.zeros(arch.hidden)})
-        costs = step_costs(model, jump)
-        before, answers = self._before, self._material.trained_on
-        vocab = before.about.vocab if before else draft_vocabulary(answers, arch.vocab, costs)
-        self._shown.stage("writing out the last layers", self.spent, f"{vocab:,} token ids")
-        tail = Tail(model, min(self._marks.jumps), vocab)
-        return Bench(tail=tail, held_out=self._material.judges(), costs=costs)
 
     def _fit(self, bench: Bench) -> list[Candidate]:
         """The best closed forms; the first of them is kept if it is better than what is there."""
@@ -196,16 +194,18 @@ class Course:
         marks = Marks(firsts=(start.first,), jumps=(start.landing,), layers=self._marks.layers)
         self._material.keep_only(marks)
         net = self._net(start.fitted, start, bench)
+        neurons = self._neurons(start)
         distiller = Distiller(
-            bench.tail, net, self._material.trained_on, first=start.first, landing=start.landing
-        )
+            bench.tail_of(neurons), net, self._material.trained_on,
+            first=start.first, landing=start.landing,
+        )  # fmt: skip
         begun = self.spent
         stage = "training through the last layers"
         seen = start
 
         def judge() -> float:
             nonlocal seen
-            seen = bench.judged(start.first, start.landing, net.tensors())
+            seen = bench.judged(start.first, start.landing, net.tensors() | neurons)
             self._keep(seen, bench)
             return seen.prospect.speed_up
 
@@ -221,6 +221,16 @@ class Course:
             tell=tell,
         )
 
+    def _neurons(self, start: Candidate) -> dict[str, Tensor]:
+        """Those that a head of the same path was trained with, if they are as many as were asked
+        for, else those that promise most."""
+        best, found = self._best, neurons_of(start.tensors)
+        if best is None or (best.first, best.landing) != (start.first, start.landing):
+            return neuron_tensors(found)
+        _, before = parted(neurons_of(best.tensors), best.landing)
+        fits = self._order.neurons is None or _count(before) == _count(found)
+        return neuron_tensors({**found, **before} if fits else found)
+
     def _net(self, fitted: LinearJump, start: Candidate, bench: Bench) -> JumpNet:
         """From the head of an earlier run where it has the same path, else from the closed form."""
         best = self._best
@@ -231,9 +241,11 @@ class Course:
 
     def _keep(self, found: Candidate, bench: Bench) -> None:
         """Write `found` if it is better than the best so far."""
-        if self._best is not None and found.prospect.speed_up <= self._best.prospect.speed_up:
-            return
-        self._best = found
+        if self._best is None or found.prospect.speed_up > self._best.prospect.speed_up:
+            self._best = found
+            self._save(found, bench)
+
+    def _save(self, found: Candidate, bench: Bench) -> None:
         threshold = found.prospect.stop_below
         about = HeadAbout(
             model_digest=self._digest,
@@ -246,10 +258,12 @@ class Course:
                 "minutes": round(self.spent * self._order.minutes, 1),
                 "speed_up": round(found.prospect.speed_up, 3),
                 "draft_cost": round(found.prospect.draft_cost, 3),
+                "neurons": _count(neurons_of(found.tensors)),
             },
             stop_below=threshold or None,
         )
-        save_head(self._target, about, found.tensors)
+        listed = {"ids": bench.listed.to(torch.int32)}
+        save_head(self._target, about, {**found.tensors, **listed})
 
     def _judged_before(self, bench: Bench) -> Candidate | None:
         """The head that was there, judged on today's answers."""
@@ -258,4 +272,13 @@ class Course:
             return None
         kept = bench.judged(before.about.first, before.about.jump, before.tensors)
         self._shown.result(f"from an earlier run: {described(kept)}")
+        used = before.about.vocab, before.about.stop_below
+        wanted = bench.tail.vocab, kept.prospect.stop_below or None
+        if used != wanted and before.file == self._target:
+            self._save(kept, bench)  # the same jump, used as today's answers and costs have it
         return kept
+
+
+def _count(neurons: Mapping[int, Tensor]) -> int:
+    """How many the last layer keeps; 0: all."""
+    return len(neurons[max(neurons)]) if neurons else 0

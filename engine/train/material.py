@@ -32,6 +32,7 @@ class Material:
         self._held_out: list[Sample] = []
         self._book = book
         self._bytes, self._room = 0, int(ROOM * available_host_bytes())
+        self._change: Callable[[Sample], Sample] = lambda sample: sample
 
     @property
     def full(self) -> bool:
@@ -70,6 +71,12 @@ class Material:
                 break
         return judges
 
+    def change(self, change: Callable[[Sample], Sample]) -> None:
+        """Change all samples, those that are here and those that come."""
+        self._change = change
+        self.trained_on = [change(sample) for sample in self.trained_on]
+        self._held_out = [change(sample) for sample in self._held_out]
+
     def keep_only(self, marks: Marks) -> None:
         """Let go of what the training of one path does not need."""
         self.trained_on = [sample.only(marks) for sample in self.trained_on]
@@ -77,4 +84,4 @@ class Material:
     def _sort_in(self, key: str, sample: Sample) -> None:
         self.tokens += sample.tokens - sample.answer_at + 1
         self._bytes += sample.nbytes
-        (self._held_out if is_held_out(key) else self.trained_on).append(sample)
+        (self._held_out if is_held_out(key) else self.trained_on).append(self._change(sample))

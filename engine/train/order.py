@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.nf4_tiles import BLOCK
 from engine.protocol import RequestError
 from engine.train.samples import Marks
 
 FIRSTS = (1, 2, 3)
-TAILS = (8, 6, 4, 3, 2)
+TAILS = (10, 8, 6, 4, 2)
 """Layers before the jump, and after it, that are tried."""
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Of the neurons of the layers after the jump that are tried."""
 WIDTH = 768
 """Units of the network beside the map."""
 
@@ -25,11 +28,26 @@ class Order:
     minutes: float = 20.0
     first: int | None = None
     jump: int | None = None
+    neurons: int | None = None
+    """Kept of each layer behind the jump, in whole blocks."""
     quick: bool = False
     """Only the closed form."""
     project: Path | None = None
     """Where fills and edits are cut from; None takes Python's standard library."""
     width: int = WIDTH
+
+
+def shares_for(feed_forward: int, order: Order) -> tuple[float, ...]:
+    """Which shares of a layer's neurons to try. Raises `RequestError` for more than there are."""
+    if order.neurons is None:
+        return SHARES
+    if not BLOCK <= order.neurons <= feed_forward:
+        raise RequestError(
+            "bad_setting",
+            f"--neurons {order.neurons} is no number of this model's {feed_forward} in a layer",
+            f"Choose a value from {BLOCK} to {feed_forward}.",
+        )
+    return (order.neurons / feed_forward,)
 
 
 def marks_for(layers: int, order: Order) -> Marks:

@@ -88,9 +88,8 @@ def _texts(pick: random.Random) -> Iterator[str]:
     for i, thing in enumerate(THINGS):
         template = _CLASS[i % len(_CLASS)]
         yield template.format(thing=thing, language=pick.choice(TYPES))
-    for i, concept in enumerate(CONCEPTS):
-        yield _EXPLAIN[i % len(_EXPLAIN)].format(concept=concept)
-        yield _EXPLAIN[(i + 2) % len(_EXPLAIN)].format(concept=concept)
+    # All of them: prose is what drafts guess worst.
+    yield from (template.format(concept=concept) for concept in CONCEPTS for template in _EXPLAIN)
     for i, code in enumerate(SNIPPETS):
         for turn in range(5):
             yield _SNIPPET[(i * 2 + turn) % len(_SNIPPET)].format(code=f"```python\n{code}```")

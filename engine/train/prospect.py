@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from engine.train.agreement import Judged
 
+PRUNED = 0.25
+"""Share of the neurons with which a pruned layer is timed; others lie on the line through it."""
 THRESHOLDS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -21,6 +23,8 @@ class StepCosts(Struct, frozen=True, kw_only=True):
     """Times as shares of a plain step."""
 
     layer: float
+    pruned: float
+    """A layer with `PRUNED` of its neurons."""
     head: float
     """Of all token ids."""
     jump: float
@@ -29,9 +33,14 @@ class StepCosts(Struct, frozen=True, kw_only=True):
     pass_ratio: Mapping[int, float]
     """Rows → r(rows)."""
 
-    def draft(self, layers: int, vocab_share: float) -> float:
-        """c of a path of so many layers that scores this share of the vocabulary."""
-        return self.layer * layers + self.head * vocab_share + self.jump + self.overhead
+    def draft(self, first: tuple[int, float], tail: tuple[int, float], vocab_share: float) -> float:
+        """c of a path of so many layers with such shares of their neurons, before the jump and
+        after it, scoring this share of the vocabulary."""
+        layers = sum(count * self._layer(share) for count, share in (first, tail))
+        return layers + self.head * vocab_share + self.jump + self.overhead
+
+    def _layer(self, neuron_share: float) -> float:
+        return self.layer - (self.layer - self.pruned) * (1.0 - neuron_share) / (1.0 - PRUNED)
 
 
 class Prospect(Struct, frozen=True, kw_only=True):

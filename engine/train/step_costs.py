@@ -16,7 +16,8 @@ from torch import Tensor
 from engine.cache import Span
 from engine.model import Model
 from engine.train.agreement import STEPS
-from engine.train.prospect import StepCosts
+from engine.train.neurons import kept_of
+from engine.train.prospect import PRUNED, StepCosts
 
 CONTEXT = 256
 TURNS = 12
@@ -35,23 +36,29 @@ def step_costs(model: Model, jump: Callable[[Tensor, Tensor], Tensor]) -> StepCo
     cache.lengths[0] = context
     states = model.embed(torch.zeros(STEPS + 1, dtype=torch.int64, device=model.device))
 
-    def run(rows: int, stop: int, *, scored: bool) -> None:
+    def run(of: Model, rows: int, stop: int, *, scored: bool) -> None:
         span = Span(row=0, start=context, count=rows)
-        hidden = model.run_layers(states[:rows].clone(), [span], cache, first=0, stop=stop)
+        hidden = of.run_layers(states[:rows].clone(), [span], cache, first=0, stop=stop)
         if scored:
-            model.logits(hidden).argmax(dim=-1).tolist()
+            of.logits(hidden).argmax(dim=-1).tolist()
 
     some = max(1, layers // 3)
+    kept = kept_of(model.architecture.feed_forward, PRUNED)
+    neurons = torch.arange(kept, device=model.device)
+    pruned = model.pruned(dict.fromkeys(range(some), neurons))
     arms: dict[str, Callable[[], object]] = {
-        f"pass {rows}": partial(run, rows, layers, scored=True) for rows in range(1, STEPS + 2)
+        f"pass {rows}": partial(run, model, rows, layers, scored=True)
+        for rows in range(1, STEPS + 2)
     }
-    arms["layers"] = partial(run, 1, some, scored=False)
+    arms["layers"] = partial(run, model, 1, some, scored=False)
+    arms["pruned"] = partial(run, pruned, 1, some, scored=False)
     arms["head"] = partial(model.logits, states[:1])
     arms["jump"] = partial(jump, states[:1], states[:1])
     spent = _fastest(arms)
     unit = spent["pass 1"]
     return StepCosts(
         layer=spent["layers"] / some / unit,
+        pruned=min(spent["pruned"], spent["layers"]) / some / unit,
         head=spent["head"] / unit,
         jump=spent["jump"] / unit,
         overhead=OVERHEAD,

@@ -10,16 +10,17 @@ Invariant: from an exact state, the tail gives what the model's layers give, to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.linear import Linear
 from engine.model import Model
 from engine.operators import Norm
-from engine.quant import Linear
 from engine.train.samples import Sample
 
 _LIFT = 2.0**40
@@ -40,20 +41,19 @@ class Dense:
 
 
 @torch.no_grad()
-def written_out(linear: Linear, width: int, like: Tensor, rows: int | None = None) -> Dense:
+def written_out(linear: Linear, width: int, like: Tensor) -> Dense:
     """The matrix that a kernel multiplies by, from what it makes of the unit vectors.
 
-    It asks the kernel instead of the layout, so it holds for every kind of quantization; `rows`
-    keeps only the first outputs.
+    It asks the kernel instead of the layout, so it holds for every kind of quantization.
     """
     zero = torch.zeros((1, width), dtype=like.dtype, device=like.device)
-    bias = linear(zero)[0, :rows].clone()
+    bias = linear(zero)[0].clone()
     columns = []
     for begin in range(0, width, _BLOCK):
         count = min(_BLOCK, width - begin)
         unit = torch.zeros((count, width), dtype=like.dtype, device=like.device)
         unit[torch.arange(count), begin + torch.arange(count)] = _LIFT
-        columns.append((linear(unit)[:, :rows] / _LIFT).t())
+        columns.append((linear(unit) / _LIFT).t())
     return Dense(weight=torch.cat(columns, dim=1).contiguous(), bias=bias)
 
 
@@ -111,11 +111,14 @@ class OwnSlots:
 
 
 class Tail:
-    """Layers `first` to the end, final norm, and the head's first `vocab` rows, all frozen."""
+    """Layers `first` to the end, final norm, and the head's rows of the first `vocab` of `ids` (of
+    all token ids without), all frozen."""
 
-    def __init__(self, model: Model, first: int, vocab: int) -> None:
+    def __init__(self, model: Model, first: int, vocab: int, ids: Tensor | None = None) -> None:
         arch = model.architecture
         self.architecture, self.first, self.vocab = arch, first, vocab
+        self.ids = (torch.arange(vocab) if ids is None else ids[:vocab]).to(model.device)
+        self._model, self.native = model, model.native
         like = model.embed(torch.zeros(1, dtype=torch.int64, device=model.device))
         self.dtype = like.dtype
         attention = arch.heads * arch.head_dim
@@ -134,19 +137,50 @@ class Tail:
             if index >= first
         }
         self._final_norm = model.final_norm
-        self.head = written_out(model.head, arch.hidden, like, rows=vocab)
+        self.head = written_out(model.head.rows(self.ids), arch.hidden, like)
         positions = torch.arange(model.context_tokens + 1, dtype=torch.float32)
         angle = torch.outer(positions, torch.tensor(arch.inv_freq, dtype=torch.float32))
         both = torch.cat((angle, angle), dim=-1)
         self._cos = (both.cos() * arch.rope_scale).to(like)
         self._sin = (both.sin() * arch.rope_scale).to(like)
 
+    def pruned(self, neurons: Mapping[int, Tensor]) -> Tail:
+        """With only these neurons of each layer, rounded as the route's own pruned model has them;
+        the layers that are not named are not there."""
+        small, arch = copy(self), self.architecture
+        small.first = min(neurons)
+        small._layers = {
+            index: self._only(index, kept.to(self.head.weight.device), arch.feed_forward)
+            for index, kept in neurons.items()
+        }
+        return small
+
+    def _only(self, index: int, kept: Tensor, whole: int) -> _Layer:
+        layer, rows = self._layers[index], kept
+        if self.architecture.gated:
+            rows = torch.cat((kept, kept + whole))
+        down = self._model.layers[index].down.columns(kept)
+        return replace(
+            layer,
+            up=Dense(weight=layer.up.weight[rows], bias=layer.up.bias[rows]),
+            down=written_out(down, len(kept), layer.up.weight),
+        )
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The indices of its layers."""
+        return tuple(self._layers)
+
+    def columns_squared(self, index: int) -> Tensor:  # (F,) float32
+        """How much a neuron of this layer adds to a state, squared, when it is 1."""
+        return self._layers[index].down.weight.float().square().sum(dim=0)
+
     def normed(self, hidden: Tensor) -> Tensor:
         """The final norm, which the head multiplies."""
         return self._final_norm(hidden)
 
     def scores(self, hidden: Tensor) -> Tensor:  # (n, D) -> (n, vocab) float32
-        """Logits of the first `vocab` ids."""
+        """Logits of its `ids`."""
         return self.head(self.normed(hidden)).float() * self.architecture.logits_scale
 
     def run(
@@ -157,8 +191,10 @@ class Tail:
         *,
         step: int,
         first: int | None = None,
+        watch: Callable[[int, Tensor], None] = lambda *_: None,
     ) -> Tensor:  # (n, D)
-        """One draft step through the tail; leaves its keys and values in `own`."""
+        """One draft step through the tail; leaves its keys and values in `own`. `watch` sees each
+        layer's index and its neurons (n, F)."""
         position = torch.cat(list(starts.at)) + step
         cos, sin = self._cos[position][:, None], self._sin[position][:, None]
         begin, scale = self.first if first is None else first, self.architecture.residual_scale
@@ -167,8 +203,9 @@ class Tail:
             heads = self._heads(layer, layer.attn_norm(hidden), cos, sin)
             attended = self._attend(index, heads, starts, own, step)
             hidden = torch.add(hidden, layer.o(attended), alpha=scale)
-            inner = layer.up(layer.mlp_norm(hidden))
-            hidden = torch.add(hidden, layer.down(self._activate(inner)), alpha=scale)
+            inner = self._activate(layer.up(layer.mlp_norm(hidden)))
+            watch(index, inner)
+            hidden = torch.add(hidden, layer.down(inner), alpha=scale)
         return hidden
 
     def _heads(

@@ -7,18 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from app.calibrate_cli import CalibrateOptions, _questions
 from app.cli import cli
 from app.offline import load_model, load_session
 from app.settings import ModelSettings
 from engine.config import DraftSettings
 from engine.profile import FILE, read_profile
 from engine.protocol import ChatPrompt, GenerateRequest, SamplingParams, Turn
+from engine.train.questions import questions_for
+from tests.engine.tiny_session import tiny_loaded
 from tests.processes import interruptible
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +87,36 @@ def test_a_folder_without_code_is_refused_before_a_model_is_loaded(tmp_path: Pat
     result = run("--repo", str(tmp_path), "--model", "nowhere.gguf")
     assert result.exit_code == 2
     assert "no code in it" in result.output
+
+
+def project(folder: Path, name: str) -> Path:
+    (folder / name / ".git").mkdir(parents=True)
+    code = "".join(f"def {name}_{i}(value):\n    return value + {i}\n\n" for i in range(60))
+    (folder / name / "code.py").write_text(code)
+    return folder / name
+
+
+def test_the_current_project_is_taken_where_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = replace(tiny_loaded(), context_tokens=6144)
+    here, named = project(tmp_path, "here"), project(tmp_path, "named")
+
+    def asked(**what: Any) -> list[str]:
+        found = _questions(CalibrateOptions(requests_count=5000, **what), loaded)
+        return [question.key for question in found]
+
+    def cut_from(folder: Path | None) -> list[str]:
+        return [question.key for question in questions_for(loaded.text, folder, 6144)]
+
+    monkeypatch.chdir(here)
+    assert asked() == cut_from(here)
+    assert asked(repo=named) == cut_from(named) != cut_from(here)
+    file = tmp_path / "requests.txt"
+    file.write_text("What is one?\nWhat is two?\n")
+    assert len(asked(requests=file)) == 2
+    (here / ".git").rmdir()
+    assert asked() == cut_from(None) != cut_from(here)
 
 
 def test_what_it_finds_is_told_kept_and_used_by_the_next_start(tiny_gguf: Path) -> None:

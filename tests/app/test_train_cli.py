@@ -20,7 +20,7 @@ def run(*arguments: str) -> Any:
 def test_help_names_its_options_and_codes() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    for option in ("--repo", "--minutes", "--first", "--jump", "--quick", "--model"):
+    for option in ("--repo", "--minutes", "--first", "--jump", "--neurons", "--quick", "--model"):
         assert option in result.output
     assert "130 interrupted" in result.output
 
@@ -50,6 +50,13 @@ def test_a_layer_that_is_not_there_is_refused(tiny_gguf: Path) -> None:
     result = run("--model", str(tiny_gguf), "--first", "9")
     assert result.exit_code == 2
     assert "outside this model of 4 layers" in result.output
+
+
+def test_neurons_that_are_not_there_are_refused(tiny_gguf: Path) -> None:
+    result = run("--model", str(tiny_gguf), "--neurons", "9999")
+    assert result.exit_code == 2
+    assert "--neurons 9999 is no number of this model's" in result.output
+    assert "Choose a value from 64 to" in result.output
 
 
 def test_it_makes_a_head_where_the_engine_looks_for_it(tiny_gguf: Path) -> None:

@@ -18,15 +18,17 @@ from engine.draft.head_file import (
     heads_for,
     load_head,
     read_about,
+    read_head,
     save_head,
 )
+from engine.draft.head_tensors import neuron_tensors, neurons_of
 from engine.draft.routes import drafters_for
 from engine.protocol import EngineError, ModelError, RequestError
 
-from .tiny import tiny_architecture, tiny_model
-from .tiny_heads import about, random_head, random_tensors
+from .tiny import tiny_model
+from .tiny_heads import about, front_neurons_of, random_head, random_tensors, some_neurons
 
-ARCH = tiny_architecture()
+MODEL = tiny_model()
 DIGEST = "d" * 64
 
 
@@ -43,7 +45,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, deep: bool) -> None:
     told, tensors = about(vocab=64, stop_below=0.25), random_tensors(deep=deep)
     save_head(path, told, tensors)
     assert read_about(path) == told
-    head = load_head(path, DIGEST, ARCH)
+    head = load_head(path, DIGEST, MODEL)
     assert head.about == told
     assert (head.up is not None) is deep
     here, before = torch.randn(2, 64).bfloat16(), torch.randn(2, 64).bfloat16()
@@ -77,7 +79,7 @@ def test_other_readers_can_read_the_file(file: Path) -> None:
 
 def code_of(path: Path, digest: str = DIGEST) -> str:
     with pytest.raises(ModelError) as caught:
-        load_head(path, digest, ARCH)
+        load_head(path, digest, MODEL)
     assert "train-head" in caught.value.hint
     assert str(path) in caught.value.message
     return caught.value.code
@@ -140,6 +142,138 @@ def test_tensors_of_another_shape(tmp_path: Path, name: str, shape: tuple[int, .
         tensors[name] = torch.zeros(shape)
     path = tmp_path / "head.safetensors"
     save_head(path, about(), tensors)
+    assert code_of(path) == "head_shape"
+
+
+@pytest.mark.parametrize("kept", [64, 128])
+def test_the_neurons_that_are_kept_come_back(tmp_path: Path, kept: int) -> None:
+    path, neurons = tmp_path / "head.safetensors", some_neurons(MODEL, 2, kept)
+    tensors = random_tensors() | neuron_tensors(neurons)
+    save_head(path, about(jump=2), tensors)
+    _, read = read_head(path, DIGEST, MODEL.architecture)
+    assert read.keys() == tensors.keys()
+    assert {read[f"neurons.{layer}"].dtype for layer in neurons} == {torch.int32}
+    assert all(torch.equal(read[name], tensors[name]) for name in tensors)
+    head = load_head(path, DIGEST, MODEL)
+    assert head.neurons is not None
+    assert head.neurons.keys() == neurons.keys()
+    for layer, ids in neurons.items():
+        assert head.neurons[layer].dtype == torch.int64
+        assert torch.equal(head.neurons[layer], ids)
+    assert head.tail is not None
+    assert head.tail.architecture.feed_forward == kept
+    for layer in neurons:
+        assert head.tail.layers[layer].up.out_features == 2 * kept
+        assert head.tail.layers[layer].qkv is MODEL.layers[layer].qkv
+    here, before = torch.randn(2, 64).bfloat16(), torch.randn(2, 64).bfloat16()
+    assert torch.equal(head(here, before), head_of(about(), random_tensors())(here, before))
+
+
+@pytest.mark.parametrize("kept", [0, 128])
+def test_the_neurons_of_the_only_layer_before_the_jump_come_back(tmp_path: Path, kept: int) -> None:
+    path, front = tmp_path / "head.safetensors", front_neurons_of(MODEL)
+    neurons = {**front, **(some_neurons(MODEL, 2, kept) if kept else {})}
+    save_head(path, about(jump=2), random_tensors() | neuron_tensors(neurons))
+    head = load_head(path, DIGEST, MODEL)
+    assert head.neurons is not None
+    assert head.neurons.keys() == neurons.keys()
+    assert torch.equal(head.neurons[0], front[0])
+    assert head.front is not None
+    assert head.front.architecture.feed_forward == 64
+    wanted = MODEL.pruned(front).layers[0]
+    state = torch.randn(1, 64).bfloat16()
+    assert torch.equal(head.front.layers[0].up(state), wanted.up(state))
+    assert (head.tail is not None) == bool(kept)
+    if head.tail is not None:
+        assert head.tail.architecture.feed_forward == kept
+        assert head.tail.layers[0] is MODEL.layers[0]
+
+
+def test_a_pruned_tail_leaves_the_front_whole(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    save_head(path, about(jump=3), random_tensors() | neuron_tensors(some_neurons(MODEL, 3)))
+    head = load_head(path, DIGEST, MODEL)
+    assert (head.front, head.tail is None) == (None, False)
+
+
+def test_a_head_without_neurons_runs_the_last_layers_whole(file: Path) -> None:
+    head = load_head(file, DIGEST, MODEL)
+    assert head.neurons is None
+    assert head.tail is None
+    assert neurons_of(random_tensors()) == {}
+
+
+def test_other_readers_can_read_the_neurons(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    path, ids = tmp_path / "head.safetensors", torch.arange(40, 104)
+    save_head(path, about(), random_tensors() | neuron_tensors({3: ids}))
+    assert torch.equal(load_file(path)["neurons.3"], ids.to(torch.int32))
+
+
+SOME = torch.arange(64)
+
+
+@pytest.mark.parametrize(
+    ("neurons", "said"),
+    [
+        ({3: SOME}, "it prunes the layers [3]"),
+        ({1: SOME, 2: SOME, 3: SOME}, "it prunes the layers [1]"),
+        ({2: SOME, 4: SOME}, "drafts run those from 2 on"),
+        ({2: SOME, 3: torch.arange(128)}, "it keeps [64, 128] neurons"),
+        ({2: SOME[:32], 3: SOME[:32]}, "it keeps [32] neurons"),
+        ({2: SOME[:0], 3: SOME[:0]}, "it keeps [0] neurons"),
+        ({2: SOME, 3: SOME + 65}, "a neuron of layer 3 beyond the 128"),
+        ({2: SOME - 1, 3: SOME}, "a neuron of layer 2 beyond the 128"),
+        ({0: SOME, 1: SOME}, "it prunes the layers [0, 1] of the 1 before the jump"),
+        ({1: SOME}, "it prunes the layers [1] of the 1 before the jump"),
+        ({0: SOME[:32]}, "it keeps [32] neurons"),
+        ({0: SOME[:63], 2: SOME, 3: SOME}, "it keeps [63] neurons"),
+        ({0: SOME[:0]}, "it keeps [0] neurons"),
+        ({0: SOME + 65}, "a neuron of layer 0 beyond the 128"),
+    ],
+)
+def test_neurons_that_the_model_lacks_are_refused(
+    tmp_path: Path, neurons: dict[int, torch.Tensor], said: str
+) -> None:
+    refused(tmp_path, 1, neurons, said)
+
+
+@pytest.mark.parametrize("layers", [(0,), (1,), (0, 1), (0, 2, 3)])
+def test_of_two_layers_before_the_jump_none_is_pruned(
+    tmp_path: Path, layers: tuple[int, ...]
+) -> None:
+    refused(tmp_path, 2, dict.fromkeys(layers, SOME), "of the 2 before the jump")
+
+
+def refused(tmp_path: Path, first: int, neurons: dict[int, torch.Tensor], said: str) -> None:
+    path = tmp_path / "head.safetensors"
+    save_head(path, about(first=first, jump=2), random_tensors() | neuron_tensors(neurons))
+    assert code_of(path) == "head_shape"
+    with pytest.raises(ModelError) as caught:
+        load_head(path, DIGEST, MODEL)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("neurons.last", SOME.to(torch.int32)),
+        ("neurons.3", SOME.reshape(1, 64).to(torch.int32)),
+        ("neurons.3", SOME.bfloat16()),
+        ("ids", torch.arange(64).to(torch.int32)),
+        ("ids", (torch.arange(96) % 95).to(torch.int32)),
+        ("ids", (torch.arange(96) + 1).to(torch.int32)),
+        ("ids", (torch.arange(96) - 1).to(torch.int32)),
+        ("ids", torch.arange(96).reshape(96, 1).to(torch.int32)),
+        ("ids", torch.tensor(5, dtype=torch.int32)),
+    ],
+)
+def test_what_can_not_be_a_list_of_neurons_or_ids_is_refused(
+    tmp_path: Path, name: str, tensor: torch.Tensor
+) -> None:
+    path = tmp_path / "head.safetensors"
+    save_head(path, about(), random_tensors() | {name: tensor})
     assert code_of(path) == "head_shape"
 
 

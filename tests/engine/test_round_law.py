@@ -31,7 +31,7 @@ from engine.verify import acceptance, residual
 
 from .exact_law import CPU, Context, Law, distance, plain_law
 from .tiny import tiny_architecture, tiny_tensors
-from .tiny_heads import random_head
+from .tiny_heads import listing, pruned_head, random_head
 
 VOCAB = 4
 PROMPT = (1, 0, 1, 1, 3, 2, 2, 3, 2)
@@ -85,6 +85,8 @@ class ExploringChain(Chain):
         self._scores = torch.empty(0)
         self._drafted = torch.empty(0, dtype=torch.int64)
         self._offered: list[Tensor] = []
+        self.ids: Tensor | None = None
+        """What short scores are of, if not the first ids."""
 
     def scores(self, logits: Tensor, drafted: Tensor) -> Tensor:
         self._scores, self._drafted = super().scores(logits, drafted), drafted
@@ -93,11 +95,16 @@ class ExploringChain(Chain):
     def uniforms(self, count: int) -> Tensor:
         laws = self.laws(self._scores)
         if count == 1:
-            self._offered.append(F.pad(laws[-1], (0, VOCAB - laws.shape[1])))
+            self._offered.append(self._over_all(laws[-1]))
             point = self._path.choose(_draws(laws[-1], at_both_ends=False))
         else:
             point = self._verify(laws)
         return torch.tensor(point, dtype=torch.float64)
+
+    def _over_all(self, law: Tensor) -> Tensor:  # (n,) -> (V,)
+        if self.ids is None or len(law) == VOCAB:
+            return F.pad(law, (0, VOCAB - len(law)))
+        return law.new_zeros(VOCAB).index_copy_(0, self.ids, law)
 
     def _verify(self, laws: Tensor) -> list[float]:
         tokens = self._drafted[None]
@@ -177,7 +184,10 @@ class Bench:
         return result
 
     def round(self, path: Path, k: int, context: Context) -> Context:
-        tokens = [*PROMPT, *context]
+        tokens, drafter = [*PROMPT, *context], self._make(self.model)
+        chain = ExploringChain(self.params, tokens, path)
+        if isinstance(drafter, ExitHeadDrafter):
+            chain.ids = drafter._path.ids
         # One token of the prompt is left to read, so that its state can be tapped.
         self.cache.rollback(0, min(self.cache.lengths[0], len(PROMPT) - 2))
         row = Row(
@@ -185,11 +195,10 @@ class Bench:
             tokens=tokens,
             prompt_tokens=len(tokens),
             cache_row=0,
-            chain=ExploringChain(self.params, tokens, path),
+            chain=chain,
             stop_ids=frozenset(),
             max_tokens=32,
         )
-        drafter = self._make(self.model)
         while not prefill_step(self.model, self.cache, row, tap=drafter.tap_layer):
             pass
         drafters: Mapping[str, Drafter] = {}
@@ -223,6 +232,15 @@ MAKERS: dict[str, Callable[[Model], Drafter]] = {
     "exit_head": lambda model: ExitHeadDrafter(model, tiny_exit(model)),
     "exit_head of 3 ids": lambda model: ExitHeadDrafter(model, tiny_exit(model, vocab=3)),
     "exit_head of 2 ids": lambda model: ExitHeadDrafter(model, tiny_exit(model, vocab=2)),
+    "exit_head of half the neurons": lambda model: ExitHeadDrafter(
+        model, pruned_head(tiny_exit(model), model)
+    ),
+    "exit_head of half the first layer": lambda model: ExitHeadDrafter(
+        model, pruned_head(tiny_exit(model), model, kept=128, front=64)
+    ),
+    "exit_head of listed ids": lambda model: ExitHeadDrafter(
+        model, listing(tiny_exit(model, vocab=3), model, [3, 0, 2, 1])
+    ),
     "exit_head that stops": lambda model: ExitHeadDrafter(model, tiny_exit(model, stop_below=0.45)),
 }
 

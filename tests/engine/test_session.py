@@ -542,10 +542,38 @@ def test_the_head_is_timed_as_it_drafts(tmp_path: Path) -> None:
     loaded = replace(
         tiny_loaded(), model=model, head=random_head(model, jump=2, vocab=64), folder=tmp_path
     )
-    digest = loaded.weights_digest
-    save_profile(Profile(weights_digest=digest, requests=1, tokens=1, head_vocab=32), tmp_path)
+    assert loaded.head is not None
+    profile = Profile(
+        weights_digest=loaded.weights_digest,
+        requests=1,
+        tokens=1,
+        head=loaded.head.about.identity,
+        head_vocab=32,
+    )
+    save_profile(profile, tmp_path)
     measured_costs(loaded, DraftSettings(), None)
     assert model.scored == {None, 32}
+
+
+def test_what_was_found_for_another_head_is_not_used(tmp_path: Path) -> None:
+    model = ScoringModel(context=64)
+    loaded = replace(
+        tiny_loaded(), model=model, head=random_head(model, jump=2, vocab=64), folder=tmp_path
+    )
+    other = random_head(model, jump=1, vocab=64).about.identity
+    profile = Profile(
+        weights_digest=loaded.weights_digest,
+        requests=1,
+        tokens=1,
+        agreement={"exit_head": (0.9, 0.9, 0.9), "layer_skip": (0.4, 0.4, 0.4)},
+        head=other,
+        head_vocab=32,
+    )
+    save_profile(profile, tmp_path)
+    measured_costs(loaded, DraftSettings(), None)
+    assert model.scored == {None, 64}
+    assert {*profile.with_head("").agreement} == {"layer_skip"}
+    assert profile.with_head(other) is profile
 
 
 class ScoringModel(PacedModel):

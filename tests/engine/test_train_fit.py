@@ -9,19 +9,23 @@ import torch
 from torch import Tensor
 
 from engine.train.agreement import Judged, judge_jump
-from engine.train.candidates import Bench, candidates, draft_vocabulary, packed
+from engine.train.candidates import Bench, candidates, packed
 from engine.train.distil import Distiller, distil
 from engine.train.jump_net import AppliedJump, JumpNet
 from engine.train.moments import Moments
+from engine.train.neurons import used_neurons
+from engine.train.order import SHARES
 from engine.train.prospect import StepCosts, prospect, speed_up_of
 from engine.train.samples import Sample
 from engine.train.tail import OwnSlots, Tail, drafting_starts
+from engine.train.vocabulary import ids_by_use, vocabulary_size
 
 from .tiny_samples import MARKS, VOCAB, model, own_answers
 
 COSTS = StepCosts(
-    layer=0.03, head=0.1, jump=0.01, overhead=0.0, pass_ratio={1: 1.0, 2: 1.05, 3: 1.1, 4: 1.2}
-)
+    layer=0.03, pruned=0.01, head=0.1, jump=0.01, overhead=0.0,
+    pass_ratio={1: 1.0, 2: 1.05, 3: 1.1, 4: 1.2},
+)  # fmt: skip
 
 
 def planted(count: int = 12, tokens: int = 200) -> tuple[list[Sample], Tensor]:
@@ -150,7 +154,8 @@ def test_training_stops_when_nothing_is_gained() -> None:
 def test_all_pairs_are_judged_and_the_best_comes_first() -> None:
     samples = own_answers()
     tail = Tail(model(), 2, VOCAB)
-    bench = Bench(tail=tail, held_out=samples[:3], costs=COSTS)
+    used = used_neurons(tail, samples[3:])
+    bench = Bench(tail=tail, held_out=samples[:3], costs=COSTS, used=used, shares=SHARES)
     found = candidates(Moments(samples[3:]), bench, MARKS)
     assert {(one.first, one.landing) for one in found} == {(1, 2), (1, 3)}
     speeds = [one.prospect.speed_up for one in found]
@@ -202,6 +207,18 @@ def test_the_vocabulary_covers_what_the_model_says() -> None:
     sample = own_answers()[0]
     low = replace(sample, best=torch.full_like(sample.best, 100))
     high = replace(sample, best=torch.full_like(sample.best, 60_000))
-    assert draft_vocabulary([low], 150_000, COSTS) == 8192
-    assert draft_vocabulary([high], 150_000, COSTS) == 61_440
-    assert draft_vocabulary([low], 96, COSTS) == 96
+    order = torch.arange(150_000)
+    assert vocabulary_size([low], order, 150_000, COSTS) == 2048
+    assert vocabulary_size([high], order, 150_000, COSTS) == 61_440
+    assert vocabulary_size([high], ids_by_use([high], 150_000), 150_000, COSTS) == 2048
+    small = replace(sample, best=torch.full_like(sample.best, 90))
+    assert vocabulary_size([small], torch.arange(96), 96, COSTS) == 96
+
+
+def test_ids_are_listed_by_use_and_then_in_their_order() -> None:
+    sample = own_answers()[0]
+    said = torch.full_like(sample.best, -1)
+    said[:3], said[3:5], said[5] = 70, 80, 3
+    assert ids_by_use([replace(sample, best=said)], 90).tolist() == [
+        70, 80, 3, 0, 1, 2, *(i for i in range(4, 90) if i not in (70, 80)),
+    ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from engine.cache import KVCache
 from engine.config import Quant
-from engine.draft.head_file import Head, HeadAbout, head_of
+from engine.draft.head_file import Head, HeadAbout, head_of, joined
 from engine.model import Model
 
 
@@ -68,6 +70,35 @@ def random_head(
         random_tensors(arch.hidden, seed=seed, dtype=model.dtype),
         quant,
     )
+
+
+def some_neurons(model: Model, jump: int, kept: int = 64) -> dict[int, Tensor]:
+    """Others in each layer from `jump` on."""
+    arch = model.architecture
+    return {
+        layer: torch.randperm(arch.feed_forward, generator=torch.Generator().manual_seed(layer))[
+            :kept
+        ]
+        for layer in range(jump, arch.layers)
+    }
+
+
+def front_neurons_of(model: Model, kept: int = 64) -> dict[int, Tensor]:
+    """Some of the first layer."""
+    random = torch.Generator().manual_seed(99)
+    return {0: torch.randperm(model.architecture.feed_forward, generator=random)[:kept]}
+
+
+def pruned_head(head: Head, model: Model, kept: int = 64, front: int = 0) -> Head:
+    """The same head, whose drafts run through a part of the model's neurons; 0: through all."""
+    neurons = some_neurons(model, head.about.jump, kept) if kept else {}
+    before = front_neurons_of(model, front) if front else {}
+    return joined(replace(head, neurons={**before, **neurons}), model)
+
+
+def listing(head: Head, model: Model, ids: list[int]) -> Head:
+    """The same head, which scores the first of these ids in place of the model's first ones."""
+    return joined(replace(head, ids=torch.tensor(ids)), model)
 
 
 @torch.inference_mode()

@@ -34,10 +34,11 @@ from engine.config import DraftSettings, LoadSettings, Quant
 from engine.converted import read_weights
 from engine.costs import BucketCosts, CostTable
 from engine.decode import prefill_step
+from engine.linear import EXACT_ROWS
 from engine.loading import Loaded, load
 from engine.model import Model
 from engine.protocol import ChatPrompt, GenerateRequest, SamplingParams, Turn
-from engine.quant import EXACT_ROWS, pack
+from engine.quant import pack
 from engine.row import Chain, Row
 from engine.session import Session
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
-from engine.native.build import native_kernels
+from engine.native.build import LIBRARIES_KEPT, native_kernels, sources_digest
 from engine.native.suitable import compilers_here
 
 
@@ -27,6 +28,24 @@ def test_a_damaged_library_is_built_anew(
     assert built.native is not None, built.reason
     assert compiled == ["now"]
     assert all(file.suffix == ".so" for file in folder.iterdir()), "nothing else is left behind"
+
+
+def test_old_libraries_are_forgotten_and_the_new_one_stays(
+    kernels_folder: Path, native: object, tmp_path: Path
+) -> None:
+    (whole, *_) = kernels_folder.glob(f"pass-{sources_digest()}-*.so")
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    others = [folder / f"pass-{at:016x}-{at:016x}.so" for at in range(LIBRARIES_KEPT + 2)]
+    for at, other in enumerate(others):
+        other.write_bytes(b"of another version")
+        os.utime(other, (1e9 - at, 1e9 - at))
+    script = f'while [ "$1" != -o ]; do shift; done; cp \'{whole}\' "$2"'
+    built = native_kernels(folder, compilers=lambda: [("sh", "-c", script, "cc")])
+    assert built.native is not None, built.reason
+    newest = [one.name for one in others[: LIBRARIES_KEPT - 1]]
+    assert sorted(one.name for one in folder.iterdir()) == sorted([whole.name, *newest])
+    assert native_kernels(folder, compilers=list).native is not None
 
 
 def test_without_a_compiler_the_reason_names_the_remedy(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.linear import Linear
 from engine.native.bindings import Native
-from engine.quant import BLOCK, TILE_ROWS, Linear, pack, unpack
+from engine.nf4_tiles import BLOCK, TILE_ROWS
+from engine.quant import pack, unpack
 
 CODES = (
     -1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.09105004, 0.0,
@@ -32,7 +34,7 @@ def rows_of(count: int, wide: int) -> Tensor:
 
 
 def exact(parts: dict[str, Tensor], bias: Tensor | None, x: Tensor) -> Tensor:
-    """The product in float64, read from the layout's description in `quant.py`."""
+    """The product in float64, read from the layout's description in `nf4_tiles.py`."""
     tiles = parts["tiles"].reshape(-1, TILE_ROWS)
     tall, wide = len(parts["tiles"]), x.shape[1]
     codes = torch.cat((tiles & 15, tiles >> 4), dim=1).reshape(-1, wide // 2, TILE_ROWS, 2)
@@ -85,3 +87,28 @@ def test_the_first_outputs_are_those_of_the_whole(native: Native) -> None:
     linear = unpack(*made(300, 192), native)
     x = rows_of(3, 192)
     assert torch.equal(linear.first(64)(x), linear(x)[:, :64])
+
+
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("count", [64, 45])
+def test_some_outputs_have_the_bits_of_the_whole(native: Native, count: int, biased: bool) -> None:
+    linear = unpack(*made(300, 192, biased=biased), native)
+    ids = torch.randperm(300, generator=torch.Generator().manual_seed(count))[:count]
+    part, x = linear.rows(ids), rows_of(9, 192)
+    assert part.out_features == count
+    assert torch.equal(part(x), linear(x)[:, ids])
+
+
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
+def test_some_inputs_are_those_of_the_whole(native: Native, biased: bool) -> None:
+    parts, bias = made(77, 320, biased=biased)
+    linear, x = unpack(parts, bias, native), rows_of(9, 320)
+    every = linear.columns(torch.arange(320))
+    assert torch.equal(every(x), linear(x))
+    ids = torch.randperm(320, generator=torch.Generator().manual_seed(1))[:128]
+    part, only = linear.columns(ids), torch.zeros_like(x)
+    only[:, ids] = x[:, ids]
+    expected = exact(parts, bias, only)
+    error = part(x[:, ids].contiguous()).double() - expected
+    assert part.out_features == 77
+    assert error.std() < 0.1 * expected.std()
