@@ -112,9 +112,10 @@ def _build(
 
 def _forget_old(folder: Path) -> None:
     """Leave the newest libraries: other versions of the package may be in use beside this one."""
-    known = sorted(folder.glob("pass-*.so"), key=lambda one: -one.stat().st_mtime)
-    for old in known[LIBRARIES_KEPT:]:
-        old.unlink(missing_ok=True)
+    with suppress(OSError):  # another start may be doing the same
+        known = sorted(folder.glob("pass-*.so"), key=lambda one: -one.stat().st_mtime)
+        for old in known[LIBRARIES_KEPT:]:
+            old.unlink(missing_ok=True)
 
 
 def _compile(command: tuple[str, ...], made: Path, limit_s: float) -> str:

@@ -30,6 +30,7 @@ from engine.train.candidates import (
     described,
 )
 from engine.train.distil import Distiller, distil
+from engine.train.front import Front
 from engine.train.jump_net import JumpNet
 from engine.train.material import Material
 from engine.train.moments import LinearJump, Moments
@@ -93,28 +94,11 @@ class Course:
         """
         if self._trouble:
             self._shown.result(self._trouble)
-        model = self._loaded.model
-        reading = "reading earlier answers"
-        self._material.remember(
-            model,
-            self._marks,
-            go_on=lambda: self.spent < REREAD,
-            tell=lambda: self._shown.stage(reading, self.spent, self._size()),
-        )
-        questions = questions_for(
-            self._loaded.text, self._order.project, self._loaded.context_tokens
-        )
-        left = [question for question in questions if question.key not in self._material.known]
-        decoder = Decoder(model, self._marks, left)
+        decoder = self._decoder()
         try:
             self._answer(decoder, QUICK_ANSWERED if self._order.quick else FIRST_FILE)
             bench = new_bench(
-                self._loaded,
-                self._material,
-                self._before,
-                self._shares,
-                self._marks,
-                self._stage,
+                self._loaded, self._material, self._before, self._shares, self._marks, self._stage
             )
             found = self._fit(bench)
             if not self._order.quick:
@@ -134,6 +118,20 @@ class Course:
         if self._before is not None and self._best.tensors is self._before.tensors:
             self._shown.result("nothing better was found than the head that was there: it stays")
         return self._best
+
+    def _decoder(self) -> Decoder:
+        """For the questions that no earlier run has answered; the answers of those are read."""
+        self._material.remember(
+            self._loaded.model,
+            self._marks,
+            go_on=lambda: self.spent < REREAD,
+            tell=lambda: self._stage("reading earlier answers", self._size()),
+        )
+        questions = questions_for(
+            self._loaded.text, self._order.project, self._loaded.context_tokens
+        )
+        left = [question for question in questions if question.key not in self._material.known]
+        return Decoder(self._loaded.model, self._marks, left)
 
     def _marks_of(self, found: Sequence[Candidate]) -> Marks:
         """Only what the best candidates need, and what is there already."""
@@ -155,7 +153,7 @@ class Course:
         def go_on() -> bool:
             answered = self._material.tokens + decoder.under_way
             note = f"{answered:,} tokens"
-            self._shown.stage("the model answers questions", self.spent, note)
+            self._stage("the model answers questions", note)
             wanted = self.spent < until or answered < LEAST_TOKENS
             return wanted and not self._material.full
 
@@ -179,7 +177,7 @@ class Course:
             self._best = self._judged_before(bench)
         else:
             again = self._best
-            self._best = bench.judged(again.first, again.landing, again.tensors)
+            self._best = self._judged(bench, again.first, again.landing, again.tensors)
         best = self._best
         wanted = (best.first, best.landing) if best else None
         found = candidates(moments, bench, self._marks.among(self._asked), wanted)
@@ -228,7 +226,8 @@ class Course:
         if best is None or (best.first, best.landing) != (start.first, start.landing):
             return neuron_tensors(found)
         _, before = parted(neurons_of(best.tensors), best.landing)
-        fits = self._order.neurons is None or _count(before) == _count(found)
+        _, now = parted(found, start.landing)
+        fits = self._order.neurons is None or _count(before) == _count(now)
         return neuron_tensors({**found, **before} if fits else found)
 
     def _net(self, fitted: LinearJump, start: Candidate, bench: Bench) -> JumpNet:
@@ -258,19 +257,30 @@ class Course:
                 "minutes": round(self.spent * self._order.minutes, 1),
                 "speed_up": round(found.prospect.speed_up, 3),
                 "draft_cost": round(found.prospect.draft_cost, 3),
-                "neurons": _count(neurons_of(found.tensors)),
+                "neurons": _count(parted(neurons_of(found.tensors), found.landing)[1]),
             },
             stop_below=threshold or None,
         )
         listed = {"ids": bench.listed.to(torch.int32)}
         save_head(self._target, about, {**found.tensors, **listed})
 
+    def _judged(
+        self, bench: Bench, first: int, landing: int, tensors: Mapping[str, Tensor]
+    ) -> Candidate:
+        """A head that is there, on the states that its own first layers leave."""
+        front, _ = parted(neurons_of(tensors), landing)
+        if first == 1 and bench.front and not front:
+            every = {0: torch.arange(bench.tail.architecture.feed_forward)}
+            whole = Front(self._loaded.model, every)
+            bench = replace(bench, held_out=[*map(whole, bench.held_out)])
+        return bench.judged(first, landing, tensors)
+
     def _judged_before(self, bench: Bench) -> Candidate | None:
         """The head that was there, judged on today's answers."""
         before = self._before
         if before is None:
             return None
-        kept = bench.judged(before.about.first, before.about.jump, before.tensors)
+        kept = self._judged(bench, before.about.first, before.about.jump, before.tensors)
         self._shown.result(f"from an earlier run: {described(kept)}")
         used = before.about.vocab, before.about.stop_below
         wanted = bench.tail.vocab, kept.prospect.stop_below or None

@@ -46,7 +46,8 @@ def new_bench(
     costs = step_costs(model, packed(empty, model.native))
     front = Front(model, _front(loaded, material, before))
     material.change(front)
-    held_out, answers = material.judges(), material.trained_on
+    held_out = material.judges()
+    answers = material.trained_on or held_out
     ids = ids_by_use(answers, arch.vocab)
     vocab = vocabulary_size(held_out, ids, arch.vocab, costs)
     tell("writing out the last layers", f"{vocab:,} token ids")
@@ -60,4 +61,4 @@ def new_bench(
 def _front(loaded: Loaded, material: Material, before: Before | None) -> dict[int, Tensor]:
     """The first layer's neurons: those of the head that was there, else those that answers use."""
     known = {} if before is None else parted(neurons_of(before.tensors), before.about.jump)[0]
-    return known or front_neurons(loaded.model, material.trained_on)
+    return known or front_neurons(loaded.model, material.trained_on or material.judges())
