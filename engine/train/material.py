@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from engine.memory_plan import available_host_bytes
 from engine.model import Model
+from engine.train.agreement import STEPS
 from engine.train.answers import AnswerBook, Answered
 from engine.train.questions import is_held_out
 from engine.train.samples import Marks, Sample, reread
@@ -61,9 +62,11 @@ class Material:
         self._book.add(answered)
 
     def judges(self) -> list[Sample]:
-        """The held-out answers; one of the others where there is none yet."""
-        if not self._held_out:
-            self._held_out.append(self.trained_on.pop())
+        """The held-out answers; the longest of the others too where none is long enough yet to
+        draft in."""
+        if max(map(_answered, self._held_out), default=0) <= STEPS and self.trained_on:
+            longest = max(range(len(self.trained_on)), key=lambda i: _answered(self.trained_on[i]))
+            self._held_out.append(self.trained_on.pop(longest))
         judges: list[Sample] = []
         for sample in self._held_out:
             judges.append(sample)
@@ -85,3 +88,8 @@ class Material:
         self.tokens += sample.tokens - sample.answer_at + 1
         self._bytes += sample.nbytes
         (self._held_out if is_held_out(key) else self.trained_on).append(self._change(sample))
+
+
+def _answered(sample: Sample) -> int:
+    """Tokens of the answer that were run."""
+    return sample.tokens - sample.answer_at
