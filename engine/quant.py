@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from engine.config import Quant
 from engine.linear import DenseLinear, Int8Linear, Linear, head_of, picked
 from engine.native.matrix import NativeNF4Linear
-from engine.nf4_tiles import BLOCK, TILE_ROWS, columns_of, in_tiles, rows_of
+from engine.nf4_tiles import BLOCK, TILE_ROWS, columns_of, quantized, rows_of
 
 if TYPE_CHECKING:
     from bitsandbytes.functional import QuantState
@@ -64,7 +64,8 @@ def pack(
         whole = (weight.float() / scale[:, None]).round_().clamp_(-127, 127)
         return {"int8": whole.to(torch.int8), "scale": scale.to(torch.bfloat16)}
     if device_type == "cpu" and cpu_library() is not None and weight.shape[1] % BLOCK == 0:
-        return _pack_nf4_tiles(weight)
+        tiles, scales = quantized(F.pad(weight, (0, 0, 0, -len(weight) % TILE_ROWS)))
+        return {"tiles": tiles, "absmax": scales, "height": torch.tensor(len(weight))}
     codes, absmax = _nf4(weight)
     height = torch.tensor(weight.shape, dtype=torch.int64)
     return {"nf4": codes, "absmax": absmax, "shape": height}
@@ -203,15 +204,3 @@ def _nf4(weight: Tensor) -> tuple[Tensor, Tensor]:
         weight.contiguous(), blocksize=BLOCK, quant_type="nf4", compress_statistics=False
     )
     return codes, state.absmax
-
-
-def _pack_nf4_tiles(weight: Tensor) -> dict[str, Tensor]:
-    height, width = weight.shape
-    filled = F.pad(weight, (0, 0, 0, -height % TILE_ROWS))
-    packed, absmax = _nf4(filled)
-    codes = torch.stack((packed.reshape(-1) >> 4, packed.reshape(-1) & 15), dim=1)
-    tall = filled.shape[0]
-    tiles, scales = in_tiles(codes.reshape(tall, width), absmax.reshape(tall, width // BLOCK))
-    return {
-        "tiles": tiles, "absmax": scales, "height": torch.tensor(height, dtype=torch.int64),
-    }  # fmt: skip

@@ -139,9 +139,7 @@ def _exits(loaded: Loaded, judges: Judges, pace: Pace) -> Iterator[Sketch]:
 
 def _bench(loaded: Loaded, judges: Judges) -> Bench:
     arch = loaded.architecture
-    wide = arch.hidden
-    empty = {"jump.weight": torch.zeros((wide, 2 * wide)), "jump.bias": torch.zeros(wide)}
-    costs = step_costs(loaded.model, packed(empty, loaded.model.native))
+    costs = step_costs(loaded.model)
     ids = _listed(loaded.head, arch.vocab, judges)
     vocab = vocabulary_size(judges.held_out, ids, arch.vocab, costs)
     tail = Tail(loaded.model, min(marks_for(arch.layers, loaded.head).jumps), vocab, ids)

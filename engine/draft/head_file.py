@@ -34,8 +34,7 @@ from engine.config import Quant
 from engine.draft.head_tensors import misfit, neurons_of, parted
 from engine.families import Architecture
 from engine.linear import Linear
-from engine.native.matrix import NativeNF4Linear
-from engine.nf4_tiles import BLOCK, quantized
+from engine.nf4_tiles import BLOCK
 from engine.protocol import EngineError, ModelError
 from engine.quant import pack, unpack
 from engine.tensor_file import TensorWriter, read_all, read_metadata
@@ -117,13 +116,11 @@ def head_of(
     are packed small, by the C kernels' own kind with `native`: a bf16 jump takes as long as a
     layer."""
     at = tensors["jump.weight"].device.type
-    whole = all(tensors[name].shape[1] % BLOCK == 0 for name in {"net.down"} & {*tensors})
+    whole = "net.down" not in tensors or tensors["net.down"].shape[1] % BLOCK == 0
+    kind: Quant = "nf4" if native is not None and whole else quant
 
     def packed(name: str, bias: Tensor | None = None) -> Linear:
-        if native is None or not whole:
-            return unpack(pack(tensors[name], quant, at), bias)
-        tiles, absmax = quantized(tensors[name])
-        return NativeNF4Linear(native, tiles, absmax, len(tensors[name]), bias)
+        return unpack(pack(tensors[name], kind, at), bias, native)
 
     deep = "net.up" in tensors
     neurons = neurons_of(tensors)

@@ -15,22 +15,16 @@ from torch import Tensor
 
 from engine.cache import KVCache
 from engine.model import Model
-from engine.train.neurons import kept_of
+from engine.train.neurons import ENOUGH_TOKENS, most_used
 from engine.train.prospect import PRUNED
 from engine.train.samples import WIDE_TOKENS, Sample
 from engine.train.tail import written_out
-
-_TOKENS = 8192
-"""As many tokens say enough."""
 
 
 @torch.no_grad()
 def front_neurons(model: Model, samples: Sequence[Sample]) -> dict[int, Tensor]:
     """The neurons that the first layer keeps; none where pruning would leave all."""
     whole = model.architecture.feed_forward
-    count = kept_of(whole, PRUNED)
-    if count == whole:
-        return {}
     cache, squares, tokens = model.new_cache(1), torch.zeros(whole, device=model.device), 0
     for sample in samples:
         ids = sample.ids[: min(WIDE_TOKENS, cache.slots)]
@@ -38,11 +32,10 @@ def front_neurons(model: Model, samples: Sequence[Sample]) -> dict[int, Tensor]:
         span = cache.extend(0, len(ids))
         squares += model.neurons(0, model.embed(ids), [span], cache).float().square().sum(dim=0)
         tokens += len(ids)
-        if tokens >= _TOKENS:
+        if tokens >= ENOUGH_TOKENS:
             break
     down = written_out(model.layers[0].down, whole, model.embed(ids[:1]))
-    used = squares * down.weight.float().square().sum(dim=0)
-    return {0: used.topk(count).indices.sort().values}
+    return most_used({0: squares * down.columns_squared}, PRUNED, 0)
 
 
 class Front:

@@ -17,8 +17,8 @@ from engine.train.agreement import batches
 from engine.train.samples import Sample
 from engine.train.tail import OwnSlots, Tail, drafting_starts
 
-_TOKENS = 8192
-"""As many tokens of answers say enough."""
+ENOUGH_TOKENS = 8192
+"""As many tokens of answers say which neurons they use."""
 _BATCH = 512
 
 
@@ -35,7 +35,7 @@ def used_neurons(tail: Tail, samples: Sequence[Sample]) -> dict[int, Tensor]:  #
     for starts in batches(drafting_starts(samples, 1), _BATCH):
         tail.run(starts.gathered(tail.first), starts, OwnSlots(), step=0, watch=watch)
         tokens += sum(starts.counts)
-        if tokens >= _TOKENS:
+        if tokens >= ENOUGH_TOKENS:
             break
     return {layer: squares[layer] * seen[layer] / max(1, tokens) for layer in seen}
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from engine.draft.head_tensors import neurons_of, parted
 from engine.loading import Loaded
 from engine.train.before import Before
-from engine.train.candidates import Bench, packed
+from engine.train.candidates import Bench
 from engine.train.front import Front, front_neurons
 from engine.train.material import Material
 from engine.train.neurons import used_neurons
@@ -39,11 +38,7 @@ def new_bench(
     """Measure and choose; a few seconds. The samples of `material` are changed by it."""
     model, arch = loaded.model, loaded.architecture
     tell("measuring this machine", "")
-    empty = {
-        "jump.weight": torch.zeros((arch.hidden, 2 * arch.hidden)),
-        "jump.bias": torch.zeros(arch.hidden),
-    }
-    costs = step_costs(model, packed(empty, model.native))
+    costs = step_costs(model)
     front = Front(model, _front(loaded, material, before))
     material.change(front)
     held_out = material.judges()

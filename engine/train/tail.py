@@ -39,6 +39,11 @@ class Dense:
         """x Wᵀ + b."""
         return F.linear(x, self.weight, self.bias)
 
+    @property
+    def columns_squared(self) -> Tensor:  # (in,) float32
+        """How much an input adds to the output, squared, when it is 1."""
+        return self.weight.float().square().sum(dim=0)
+
 
 @torch.no_grad()
 def written_out(linear: Linear, width: int, like: Tensor) -> Dense:
@@ -173,7 +178,7 @@ class Tail:
 
     def columns_squared(self, index: int) -> Tensor:  # (F,) float32
         """How much a neuron of this layer adds to a state, squared, when it is 1."""
-        return self._layers[index].down.weight.float().square().sum(dim=0)
+        return self._layers[index].down.columns_squared
 
     def normed(self, hidden: Tensor) -> Tensor:
         """The final norm, which the head multiplies."""

@@ -26,13 +26,10 @@ from engine.train.questions import is_held_out
 from engine.train.samples import WIDE_TOKENS, Marks, Sample, reread
 from engine.train.vocabulary import LISTED, ids_by_use
 
-from .tiny import tiny_architecture, tiny_tensors
+from .tiny import CALLED, DEAD, LOUD, planted, tiny_architecture, tiny_tensors
 from .tiny_heads import about, front_neurons_of, random_tensors
 from .tiny_samples import MARKS, model, own_answers
 from .tiny_session import tiny_loaded
-
-LOUD, DEAD, CALLED = 7, 9, 11
-"""A neuron with a large column of `down`, one with none, and one with large values."""
 
 
 @torch.inference_mode()
@@ -83,18 +80,8 @@ def test_what_it_has_no_business_with_is_left_alone() -> None:
     assert Front(model(), front_neurons_of(model()))(later) is later
 
 
-def planted() -> Model:
-    arch = tiny_architecture()
-    tensors = tiny_tensors(arch, "none")
-    down, up = tensors["layers.0.down.dense"], tensors["layers.0.up.dense"]
-    down[:, LOUD] *= 30
-    down[:, DEAD] = 0
-    up[arch.feed_forward + CALLED] *= 20
-    return Model(arch, tensors, context_tokens=512)
-
-
 def test_the_neurons_that_texts_use_most_are_kept() -> None:
-    (kept,) = front_neurons(planted(), own_answers()[:3]).values()
+    (kept,) = front_neurons(planted(0), own_answers()[:3]).values()
     assert (kept.dtype, len(kept)) == (torch.int64, 64)
     assert torch.equal(kept, kept.unique())
     assert {LOUD, CALLED} < {*kept.tolist()}
@@ -258,15 +245,14 @@ def test_a_closed_form_has_the_front_that_its_states_went_through(
             assert torch.equal(made["neurons.0"].long(), bench.front[0])
 
 
-def test_answers_too_short_to_draft_in_do_not_judge_alone() -> None:
+def test_answers_too_short_to_draft_in_do_not_judge_alone(tmp_path: Path) -> None:
     """A model on a slow machine may have ended only its shortest answers by then."""
-    *samples, first, last = own_answers()
+    *samples, first, longest = own_answers()
     samples = [replace(one, answer_at=one.tokens - 9) for one in samples]
-    samples.append(last)
-    material = Material(AnswerBook(Path("nowhere")))
     short = replace(first, answer_at=first.tokens - 2)
-    material._held_out = [short]
-    material.trained_on = list(samples)
-    assert [*map(id, material.judges())] == [id(short), id(samples[-1])]
-    assert [*map(id, material.trained_on)] == [*map(id, samples[:-1])]
+    material = Material(AnswerBook(tmp_path / "answers.jsonl"))
+    for at, sample in enumerate((short, *samples, longest)):
+        material.add(told(12 * at + (at > 0), sample), sample)
+    assert [*map(id, material.judges())] == [id(short), id(longest)]
+    assert [*map(id, material.trained_on)] == [*map(id, samples)]
     assert len(material.judges()) == 2, "nothing more is taken"

@@ -23,16 +23,14 @@ from engine.train.samples import Sample
 from engine.train.step_costs import step_costs
 from engine.train.tail import OwnSlots, Tail, drafting_starts
 
-from .tiny import tiny_architecture, tiny_tensors
-from .tiny_heads import random_tensors, some_neurons
+from .tiny import CALLED, DEAD, LOUD, planted, tiny_architecture, tiny_tensors
+from .tiny_heads import some_neurons
 from .tiny_samples import MARKS, VOCAB, model, own_answers, questions
 
 COSTS = StepCosts(
     layer=0.03, pruned=0.01, head=0.1, jump=0.01, overhead=0.002,
     pass_ratio={1: 1.0, 2: 1.05, 3: 1.1, 4: 1.2},
 )  # fmt: skip
-LOUD, DEAD, CALLED = 7, 9, 11
-"""A neuron with a large column of `down`, one with none, and one with large values."""
 
 
 def samples_of(target: Model, count: int = 4) -> list[Sample]:
@@ -40,18 +38,8 @@ def samples_of(target: Model, count: int = 4) -> list[Sample]:
     return [sample for _, sample in decoder.answers(lambda: True)]
 
 
-def planted() -> Model:
-    arch = tiny_architecture()
-    tensors = tiny_tensors(arch, "none")
-    down, up = tensors["layers.3.down.dense"], tensors["layers.3.up.dense"]
-    down[:, LOUD] *= 30
-    down[:, DEAD] = 0
-    up[arch.feed_forward + CALLED] *= 20
-    return Model(arch, tensors, context_tokens=512)
-
-
 def test_neurons_are_ranked_by_what_they_add() -> None:
-    target = planted()
+    target = planted(3)
     used = used_neurons(Tail(target, 2, VOCAB), samples_of(target))
     assert {*used} == {2, 3}
     assert {tuple(one.shape) for one in used.values()} == {(128,)}
@@ -184,8 +172,7 @@ def test_a_path_costs_what_its_neurons_on_both_sides_do() -> None:
 
 
 def test_a_pruned_layer_is_timed_and_never_dearer_than_a_whole_one() -> None:
-    arch = tiny_architecture()
-    costs = step_costs(model(), packed(random_tensors(arch.hidden)))
+    costs = step_costs(model())
     assert 0 < costs.pruned <= costs.layer
 
 

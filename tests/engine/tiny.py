@@ -5,12 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.cache import KVCache
 from engine.config import Quant
 from engine.families import Architecture
 from engine.model import Model
 from engine.protocol import SamplingParams
 from engine.quant import pack
 from engine.row import Chain, Row
+
+LOUD, DEAD, CALLED = 7, 9, 11
+"""Of `planted`: a neuron with a large column of `down`, one with none, one with large values."""
 
 
 def tiny_architecture(layers: int = 4, vocab: int = 96, window: int | None = None) -> Architecture:
@@ -86,4 +90,26 @@ def new_row(
         chain=Chain(params or SamplingParams(), tokens, torch.device("cpu")),
         stop_ids=stop_ids,
         max_tokens=max_tokens,
+    )
+
+
+def planted(layer: int) -> Model:
+    """A model with neurons in one layer that matter more than all others, and one that can't."""
+    arch = tiny_architecture()
+    tensors = tiny_tensors(arch, "none")
+    down, up = (tensors[f"layers.{layer}.{name}.dense"] for name in ("down", "up"))
+    down[:, LOUD] *= 30
+    down[:, DEAD] = 0
+    up[arch.feed_forward + CALLED] *= 20
+    return Model(arch, tensors, context_tokens=512)
+
+
+def same_slots(ours: KVCache, theirs: KVCache) -> bool:
+    """Whether the first rows hold as many tokens, with the same bits for their keys and values."""
+    size, pairs = (
+        ours.lengths[0],
+        zip((*ours.keys, *ours.values), (*theirs.keys, *theirs.values), strict=True),
+    )
+    return theirs.lengths[0] == size and all(
+        torch.equal(one[0, :, :size], other[0, :, :size]) for one, other in pairs
     )
