@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from engine.linear import Linear
 from engine.nf4_tiles import (
@@ -18,7 +19,7 @@ from engine.nf4_tiles import (
     quantized,
     rows_of,
 )
-from engine.quant import _pack_nf4_tiles, cpu_library, pack, unpack
+from engine.quant import cpu_library, pack, unpack
 
 KINDS = ("none", "int8", "blocks", *(("tiles",) if cpu_library() is not None else ()))
 
@@ -31,9 +32,16 @@ def random_weight(height: int, wide: int, seed: int = 0) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tiles:
-    """As conversion packs it, with bitsandbytes' rounding."""
-    parts = _pack_nf4_tiles(weight)
-    return parts["tiles"], parts["absmax"]
+    """With bitsandbytes' rounding."""
+    from bitsandbytes import functional as bnb
+
+    filled = F.pad(weight, (0, 0, 0, -len(weight) % TILE_ROWS))
+    pairs, state = bnb.quantize_4bit(
+        filled, blocksize=BLOCK, quant_type="nf4", compress_statistics=False
+    )
+    codes = torch.stack((pairs.reshape(-1) >> 4, pairs.reshape(-1) & 15), dim=1)
+    scales = state.absmax.reshape(len(filled), -1)
+    return in_tiles(codes.reshape(filled.shape), scales)
 
 
 def dense(matrix: Tiles) -> Tensor:  # (out padded, in) float32
