@@ -32,6 +32,7 @@ import msgspec
 from filelock import FileLock, Timeout
 from msgspec import Struct
 
+from engine.processes import started_at
 from engine.protocol import PROTOCOL_VERSION, EngineError
 
 if TYPE_CHECKING:
@@ -233,12 +234,10 @@ def _bound(place: Place) -> socket.socket:
 
 
 def _written(place: Place, bound: socket.socket) -> Record:
-    import psutil
-
     loopback = place.socket is None
     record = Record(
         pid=os.getpid(),
-        started=psutil.Process().create_time(),
+        started=started_at(os.getpid()),
         port=bound.getsockname()[1] if loopback else 0,
         token=secrets.token_urlsafe(32) if loopback else "",
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from app import instance
 from app.client import RemoteEngine
 from app.settings import Settings
+from engine.processes import process_of
 from engine.protocol import EngineError
 
 if TYPE_CHECKING:
@@ -62,12 +63,11 @@ def _signal(place: Place, number: int) -> None:
     import psutil
 
     record = instance.read_record(place)
-    if record is None:
+    process = process_of(record.pid, record.started) if record else None
+    if process is None:
         return
     with suppress(psutil.Error):
-        process = psutil.Process(record.pid)
-        if process.create_time() == record.started:
-            process.terminate() if sys.platform == "win32" else process.send_signal(number)
+        process.terminate() if sys.platform == "win32" else process.send_signal(number)
 
 
 def _is_free(place: Place, patience_s: float) -> bool:

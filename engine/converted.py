@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from filelock import FileLock
 from msgspec import Struct
 
 from engine.config import Quant
 from engine.families import Architecture
+from engine.processes import process_of, started_at
 from engine.tensor_file import read_all
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ FORMAT = 1
 """Raised whenever the same checkpoint and settings would give other files."""
 WEIGHTS = "weights.safetensors"
 _ARCHITECTURE, _ORIGIN = "architecture.json", "origin.json"
+_LOCK = ".lock"
 _PARTIAL = re.compile(r"\..+\.(\d+)-(\d+)-[0-9a-f]+\.partial")
 
 
@@ -132,50 +135,31 @@ def remove_abandoned(cache_folder: Path) -> None:
     """Remove unfinished conversions whose process is gone."""
     for folder in cache_folder.glob(".*.partial"):
         owner = _PARTIAL.fullmatch(folder.name)
-        if owner and not _runs(int(owner[1]), int(owner[2])):
+        if owner and process_of(int(owner[1]), float(owner[2])) is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _publish(folder: Path, target: Path) -> None:
-    """Move `folder` to `target`, unless another process has put a whole one there meanwhile."""
-    for _ in range(3):
+    """Move `folder` to `target`, unless another process has put a whole one there meanwhile.
+
+    One process at a time: between the question and the move, a whole folder that another one is
+    already reading could be taken for a spoilt one and moved away.
+    """
+    with FileLock(target.parent / _LOCK):
         if is_complete(target):
             return
-        try:
-            if target.exists():
-                spoilt = _beside(target)
-                target.replace(spoilt)
-                shutil.rmtree(spoilt, ignore_errors=True)
-            folder.replace(target)
-        except OSError:
-            # The other process was faster between the question and the move.
-            if not target.exists():
-                raise
-            continue
+        if target.exists():
+            spoilt = _beside(target)
+            target.replace(spoilt)
+            shutil.rmtree(spoilt, ignore_errors=True)
+        folder.replace(target)
         _sync(target.parent)
-        return
 
 
 def _beside(target: Path) -> Path:
-    owner = f"{os.getpid()}-{_started(os.getpid())}-{secrets.token_hex(4)}"
+    pid = os.getpid()
+    owner = f"{pid}-{round(started_at(pid))}-{secrets.token_hex(4)}"
     return target.parent / f".{target.name}.{owner}.partial"
-
-
-def _runs(process: int, started: int) -> bool:
-    import psutil
-
-    try:
-        return psutil.pid_exists(process) and _started(process) == started
-    except psutil.Error:
-        return False
-
-
-def _started(process: int) -> int:
-    """Second of a process's start: a process id alone is given again."""
-    import psutil
-
-    seconds: float = psutil.Process(process).create_time()
-    return round(seconds)
 
 
 def _sync(path: Path) -> None:

@@ -67,13 +67,14 @@ def own_home(
         stop_engine(user_paths())
         return
     home = tmp_path / "home"
-    home.mkdir()
+    home.mkdir(mode=0o700)  # what others could enter would not do as the folder for sockets
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
     for variable in ("CONFIG", "CACHE", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{variable}_HOME", str(home / variable.lower()))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+    assert user_paths().runtime.is_relative_to(home), "a test must not meet the user's engine"
     yield
 
 

@@ -67,7 +67,8 @@ def cache(tmp_path: Path) -> Path:
 
 
 def contents(cache: Path) -> list[str]:
-    return sorted(entry.name for entry in cache.iterdir()) if cache.exists() else []
+    entries = cache.iterdir() if cache.exists() else ()
+    return sorted(entry.name for entry in entries if entry.name != ".lock")
 
 
 def test_a_loaded_model_answers_as_the_checkpoint_does(
@@ -255,6 +256,46 @@ def test_two_conversions_at_once_both_end_with_the_same_model(folder: Path, cach
     assert contents(cache) == [results[0].folder.name]
     ids = torch.arange(3, 33)
     assert torch.equal(*(split_logits(loaded.model, ids) for loaded in results))
+
+
+def test_a_whole_conversion_is_never_moved_away_by_one_that_ends_at_the_same_time(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = cache / "m"
+    looked, published = threading.Event(), threading.Event()
+
+    def slow_look(asked: Path) -> bool:
+        found = is_complete(asked)
+        if threading.current_thread() is slow:
+            looked.set()
+            published.wait(timeout=0.5)
+        return found
+
+    def run() -> None:
+        checkpoint = FolderCheckpoint(folder)
+        convert(checkpoint, architecture_of(checkpoint.config), NF4, target, quiet)
+
+    monkeypatch.setattr("engine.converted.is_complete", slow_look)
+    slow = threading.Thread(target=run)
+    slow.start()
+    assert looked.wait(timeout=30)
+    run()
+    published.set()
+    reader = (target / "weights.safetensors").stat().st_ino
+    slow.join()
+    assert (target / "weights.safetensors").stat().st_ino == reader
+    assert contents(cache) == ["m"]
+
+
+@pytest.mark.parametrize("step_s", [-3.0, 3.0])
+def test_a_running_conversion_is_not_taken_for_abandoned_when_the_clock_is_set(
+    step_s: float, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_time = psutil.Process.create_time
+    with building(cache / "m") as running:
+        monkeypatch.setattr(psutil.Process, "create_time", lambda p: create_time(p) + step_s)
+        with building(cache / "other"):
+            assert running.is_dir()
 
 
 class FullDisk(FolderCheckpoint):
