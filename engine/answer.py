@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.decode import PREFILL_TOKENS, Round, prefill_step, run_round
-from engine.draft.contract import tap_of
 from engine.draft_length import Choice
 from engine.drafting import Drafting
 from engine.out_of_memory import is_out_of_memory
@@ -33,7 +32,7 @@ from engine.protocol import (
     Usage,
 )
 from engine.row import Row
-from engine.slots import Claim
+from engine.slots import Claim, Tap
 from engine.telling import Telling
 from engine.totals import Totals
 
@@ -58,6 +57,7 @@ class Answer:
     _totals: Totals = field(default_factory=Totals)
     _stretch: int = PREFILL_TOKENS
     _prefilled: bool = False
+    _tap: Tap | None = None
     _closed: bool = False
 
     @property
@@ -84,6 +84,9 @@ class Answer:
         began = time.perf_counter()
         if not self._prefilled:
             self._prefilled = self._prefill()
+            if self._prefilled and self.row.tapped is not None:
+                # A copy: the state is a slice of those of the whole stretch.
+                self._tap = Tap(state=self.row.tapped.clone(), after=len(self.row.tokens) - 1)
             self._totals.prefill_ms += (time.perf_counter() - began) * 1e3
             return
         if not self.session.slots.cache.can_extend(self.row.cache_row, 1):
@@ -110,7 +113,7 @@ class Answer:
         """Give the cache row back; what it holds stays usable for the next request."""
         if not self._closed:
             tokens = self.row.tokens
-            self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:])
+            self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:], self._tap)
             self._closed = True  # not before: a row that is lost must not look as if it were free
             self.session.earlier.add(self.row.output)
 
@@ -118,7 +121,7 @@ class Answer:
         model, cache = self.session.loaded.model, self.session.slots.cache
         while True:
             try:
-                tap = tap_of(self.drafting.drafters.values())
+                tap = self.session.tap_layer
                 return prefill_step(model, cache, self.row, most=self._stretch, tap=tap)
             except Exception as error:
                 if not is_out_of_memory(error) or self._stretch <= LEAST_STRETCH:

@@ -93,7 +93,7 @@ class Row:
     finished: FinishReason | None = None
     tapped: Tensor | None = None
     """(1, D), the state before the tapped layer of the token before the pending one; None where
-    no pass of this request has shown it."""
+    no pass has shown it."""
     kinds: list[TokenKind] = field(default_factory=list)
     """Where each output token came from."""
 

@@ -84,6 +84,12 @@ class Session:
         """Longest sequence that fits one conversation."""
         return min(self.loaded.context_tokens, self.slots.cache.slots)
 
+    @property
+    def tap_layer(self) -> int | None:
+        """The layer whose input is kept at a prompt's end, whatever this answer drafts with: the
+        next one from the same prompt may want it."""
+        return None if self._head is None else self._head.about.jump
+
     def start(self, request: GenerateRequest) -> Answer:
         """Admit a request: check it, encode it, claim a cache row. Raises `RequestError`."""
         check_sampling(request.sampling)
@@ -121,6 +127,7 @@ class Session:
             chain=chain,
             stop_ids=stop_ids,
             max_tokens=request.sampling.max_tokens,
+            tapped=claim.tapped,
         )
         return Answer(
             session=self,

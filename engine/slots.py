@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from torch import Tensor
+
 from engine.cache import KVCache
 from engine.protocol import Held, Priority
 
@@ -23,6 +25,15 @@ logger = logging.getLogger(__name__)
 
 REMEMBERED = 256
 """Conversations whose eviction is still to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tap:
+    """The state before the tapped layer that a prefill left: what the first draft starts from."""
+
+    state: Tensor  # (1, D)
+    after: int
+    """Tokens that the cache held then; the state is that of the last of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,8 @@ class Claim:
     """Tokens of the prompt that the row held already."""
     evicted: int
     """Tokens that the conversation had lost before, and that are not there now."""
+    tapped: Tensor | None = None
+    """(1, D), the state before the tapped layer of the last of the `cached` tokens, if known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +56,9 @@ class _Kept:
     tokens: list[int] = field(default_factory=list)
     """Prompt and answer; the cache holds all of them or a prefix."""
     conversation: str | None = None
+    tap: Tap | None = None
+    """Of the last prompt's end: an answer asked for again finds its whole prompt here, so no
+    prefill would show it."""
 
 
 class Slots:
@@ -84,20 +100,26 @@ class Slots:
         self._free.remove(row)
         cached = shared[source]
         lost = 0 if conversation is None else self._evicted.pop(conversation, 0)
-        return Claim(row=row, cached=cached, evicted=max(0, lost - cached))
+        tap = self._kept[source].tap
+        tapped = tap.state if tap is not None and tap.after == cached else None
+        return Claim(row=row, cached=cached, evicted=max(0, lost - cached), tapped=tapped)
 
-    def give_back(self, row: int, tokens: Sequence[int], pending: Sequence[int] = ()) -> None:
-        """End a claim; the row keeps what the cache holds of `tokens`, which `pending` follow."""
+    def give_back(
+        self, row: int, tokens: Sequence[int], pending: Sequence[int] = (), tap: Tap | None = None
+    ) -> None:
+        """End a claim; the row keeps what the cache holds of `tokens`, which `pending` follow, and
+        what was tapped."""
         self.cache.rollback(row, min(self.cache.lengths[row], len(tokens)))
         whole = self.cache.lengths[row] == len(tokens)
         self._kept[row].tokens = [*tokens, *pending] if whole else list(tokens)
+        self._kept[row].tap = tap
         self._free.append(row)
 
     def forget(self) -> None:
         """Empty every free row and give its memory back."""
         for row in self._free:
             self._hand_over(row, None, kept=0)
-            self._kept[row].tokens = []
+            self._kept[row].tokens, self._kept[row].tap = [], None
             self.cache.release(row)
 
     def held(self) -> tuple[Held, ...]:

@@ -10,8 +10,8 @@ A step is bound by the bytes it reads, and nine tenths of a layer are its feed-f
 drafts run these layers with the neurons that answers use most. A quarter of them, unlike a quarter
 of the layers, loses little, and training the jump through what is left wins most of that back.
 
-Needs the tapped state of the last token in the cache, so there is nothing to offer until a pass of
-this request has gone by the landing.
+Needs the tapped state of the last token in the cache, so there is nothing to offer until a pass has
+gone by the landing: the prompt's, if any of it had to be read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from engine.draft.contract import Draft
 from engine.draft.exit_head import ExitHeadDrafter
 from engine.draft.layer_skip import LayerSkipDrafter
 from engine.draft_length import Choice
-from engine.protocol import Finished, RequestError, RoundDone, SamplingParams
+from engine.protocol import Finished, RequestError, RoundDone, RouteChoice, SamplingParams
 from engine.row import Row
 
 from .test_decode import PROMPT, run_all
@@ -232,6 +232,25 @@ def test_a_session_with_a_head_answers_by_it() -> None:
     assert {e.route for e in drafted if isinstance(e, RoundDone)} == {"exit_head", "plain"}
     again = answered(session, ask(route="exit_head", k=3, sampling=SamplingParams(temperature=1.0)))
     assert isinstance(again[-1], Finished)
+
+
+@pytest.mark.parametrize("first", ["exit_head", "plain"])
+def test_an_answer_to_the_same_prompt_drafts_from_its_first_round(first: RouteChoice) -> None:
+    """Nothing is left to prefill, which would show the state that a draft starts from."""
+    loaded = tiny_loaded()
+    session = tiny_session(replace(loaded, head=random_head(loaded.model, jump=JUMP)))
+    seen, cached = [], []
+    for route in (first, "exit_head", "exit_head"):
+        answer = session.start(ask(route=route, k=3))
+        cached.append(answer.cached_tokens == answer.row.prompt_tokens - 1)
+        rounds: list[RoundDone] = []
+        while not answer.done:
+            rounds += [event for event in answer.step() if isinstance(event, RoundDone)]
+        seen.append(rounds)
+    assert cached == [False, True, True]
+    assert [rounds[0].drafted for rounds in seen[1:]] == [3, 3]
+    drafts = [[(e.drafted, e.accepted) for e in rounds] for rounds in seen]
+    assert drafts[1] == drafts[2] == (drafts[0] if first == "exit_head" else drafts[1])
 
 
 def test_a_session_without_a_head_says_what_to_do() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cache import KVCache
-from engine.slots import REMEMBERED, Slots
+from engine.slots import REMEMBERED, Slots, Tap
 
 from .test_cache import LAYERS, NARROW, stamps
 
@@ -363,3 +363,31 @@ def test_what_followed_a_text_is_found_with_the_token_that_was_pending() -> None
     assert [list(found) for found in slots.after([1, 2, 3])] == [[4, 5, 6]]
     assert list(slots.after([1, 2, 9])) == []
     assert list(slots.after([1, 2, 3, 4, 5, 6])) == []
+
+
+def test_what_was_tapped_at_a_prompts_end_is_there_for_the_same_prompt_only() -> None:
+    slots = new_slots(3)
+    prompt, tap = [1, 2, 3, 4, 5], Tap(state=torch.ones(1, 8), after=4)
+    row, _ = take(slots, prompt)
+    write(slots, row, [*prompt, 6, 7])
+    slots.give_back(row, [*prompt, 6, 7], [8], tap)
+    for other, cached in (([1, 2, 3, 9], 3), ([*prompt, 6, 9], 6), ([1, 2, 3, 4], 3)):
+        claim = slots.take(other, "busy")
+        assert (claim.cached, claim.tapped) == (cached, None)
+        slots.give_back(claim.row, other[: claim.cached])
+    again = slots.take(prompt)
+    assert (again.cached, again.tapped) == (4, tap.state)
+    slots.give_back(again.row, prompt[:4], prompt[4:], tap)
+    slots.forget()
+    assert slots.take(prompt).tapped is None
+
+
+def test_what_was_tapped_goes_along_with_a_prefix_that_is_copied() -> None:
+    slots = new_slots(2)
+    prompt, tap = [1, 2, 3, 4, 5], Tap(state=torch.ones(1, 8), after=4)
+    row, _ = take(slots, prompt, conversation="a")
+    write(slots, row, prompt)
+    slots.give_back(row, prompt, (), tap)
+    copied = slots.take(prompt, "b")
+    assert copied.row != row
+    assert copied.tapped is tap.state
