@@ -165,7 +165,8 @@ def claimed(place: Place, *, patience_s: float = 5.0) -> Iterator[tuple[socket.s
             yield bound, record
         finally:
             bound.close()
-            _remove(place)
+            if read_record(place) == record:  # else the folder was emptied, and another serves
+                _remove(place)
     finally:
         guard.release()
 

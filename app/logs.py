@@ -91,9 +91,20 @@ class _OwnFile(RotatingFileHandler):
             self.baseFilename, "a", encoding="utf-8", errors="replace", opener=open_private
         )
         os.fchmod(stream.fileno(), 0o600) if hasattr(os, "fchmod") else None
-        for descriptor in (1, 2):
-            os.dup2(stream.fileno(), descriptor)
+        _send_output(stream)
         return stream
+
+    def doRollover(self) -> None:  # noqa: N802
+        # Windows renames no file that anything still has open.
+        with open(os.devnull, "w", encoding="utf-8") as nothing:  # noqa: PTH123
+            _send_output(nothing)
+        super().doRollover()
+
+
+def _send_output(to: IO[str]) -> None:
+    """Have all that the process writes to stdout and stderr go there."""
+    for descriptor in (1, 2):
+        os.dup2(to.fileno(), descriptor)
 
 
 def _quieten() -> None:

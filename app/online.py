@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from engine.protocol import Engine, EngineStatus
 
+LOOK_S, LOOKS = 0.05, 20
+
 
 @contextmanager
 def shared_engine(settings: Settings, client: str) -> Iterator[Engine]:
@@ -64,9 +66,19 @@ async def until_ready(engine: RemoteEngine, settings: Settings, progress: Report
                     await engine.use(settings)
                     tried = True
     except asyncio.CancelledError:
-        if (await engine.status()).clients <= 1:
+        if await _nobody_is_left(engine):
             await engine.stop_loading()
         raise
+
+
+async def _nobody_is_left(engine: RemoteEngine) -> bool:
+    """Whether no client waits for the engine, now that this one watches no longer: its connection
+    is closed, which the daemon sees a moment later."""
+    for _ in range(LOOKS):
+        if not (await engine.status()).clients:
+            return True
+        await asyncio.sleep(LOOK_S)
+    return False
 
 
 def _may_change(engine: RemoteEngine, settings: Settings, status: EngineStatus) -> bool:

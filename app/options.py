@@ -41,7 +41,7 @@ DraftedTokens = Annotated[
         metavar="K",
         min=1,
         max=MAX_DRAFT_TOKENS,
-        help="Draft exactly K tokens a round; chosen by the policy if left out.",
+        help="Draft K tokens a round at most; chosen by the policy if left out.",
         rich_help_panel=_DECODE,
     ),
 ]

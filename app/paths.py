@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from platformdirs import PlatformDirs
 
+from engine.protocol import RequestError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -65,12 +67,21 @@ class Paths(Struct, frozen=True, kw_only=True):
 
 
 def user_paths(environ: Mapping[str, str] | None = None) -> Paths:
-    """The folders of this user, after the variables named above; `~` is expanded."""
+    """The folders of this user, after the variables named above; `~` is expanded.
+
+    Raises `RequestError` for the home of a user that there is not.
+    """
     values = os.environ if environ is None else environ
     standard = PlatformDirs(APP_NAME, appauthor=False)
 
     def folder(variable: str, usual: str) -> Path:
-        return Path(values.get(variable) or usual).expanduser().absolute()
+        wanted = values.get(variable) or usual
+        try:
+            return Path(wanted).expanduser().absolute()
+        except RuntimeError as error:
+            raise RequestError(
+                "bad_setting", f"{variable} is '{wanted}': {error}", "Give the folder's full path."
+            ) from error
 
     with warnings.catch_warnings():
         # Where a session has no runtime folder, platformdirs names another and warns about it.

@@ -54,3 +54,14 @@ class SentenceGroup(TyperGroup):
             # over the flush of a pipe that is gone.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
             raise typer.Exit(0) from error
+        except OSError as error:
+            # What was not written would be tried again at the end, and fail again.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+            what = f"'{error.filename}'" if error.filename else "the output"
+            why = error.strerror or error
+            typer.echo(
+                f"sspec-assist: {what} can't be used: {why}. Free some space there, or give "
+                "yourself the right to it.",
+                err=True,
+            )
+            raise typer.Exit(1) from error

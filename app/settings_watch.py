@@ -93,7 +93,7 @@ def sentence(live: tuple[str, ...], restart: tuple[str, ...]) -> str:
         parts.append(f"Settings taken over: {', '.join(live)}.")
     if restart:
         parts.append(
-            f"Held back until the engine starts again (sspec-assist engine stop): "
+            f"Held back until engine and chat are started again (sspec-assist engine stop): "
             f"{', '.join(restart)}."
         )
     return " ".join(parts)

@@ -150,10 +150,6 @@ class Acceptance:
             going_on=(self.going_on(0), self.going_on(1)),
         )
 
-    def expected_tokens(self, k: int) -> float:
-        """E(k) of a request of which nothing is known yet."""
-        return self.outlook().expected_tokens(k)
-
     def going_on(self, at: int) -> float:
         """Share of drafts that went on past their first (0) or a later (1) token when allowed."""
         counted = self._going_on[at]

@@ -113,7 +113,8 @@ class Answer:
         """Give the cache row back; what it holds stays usable for the next request."""
         if not self._closed:
             tokens = self.row.tokens
-            self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:], self._tap)
+            tap = self._tap or self.claim.tap
+            self.session.slots.give_back(self.row.cache_row, tokens[:-1], tokens[-1:], tap)
             self._closed = True  # not before: a row that is lost must not look as if it were free
             self.session.earlier.add(self.row.output)
 

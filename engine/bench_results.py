@@ -27,9 +27,9 @@ class Rounds(Struct, kw_only=True):
     accepted: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
-    """Of drafting rounds; a plain round's pass counts as `other`."""
+    """Of drafting rounds."""
     plain_ms: float = 0.0
-    """Of rounds that drafted nothing, all of it."""
+    """Of rounds that drafted nothing: their pass."""
     by_route: dict[str, int] = {}
 
 

@@ -40,10 +40,14 @@ nothing else to do (measured on two cores: 0.89 to 0.98; beside two other jobs 0
 LOOK_S = 0.25
 
 
+DraftersAt = Callable[[int], Sequence[Drafter]]
+"""What drafts at a context length: calibration may have found another exit for each."""
+
+
 @torch.inference_mode()
 def costs_of(
     model: Model,
-    drafters: Sequence[Drafter],
+    drafters: DraftersAt,
     *,
     folder: Path | None,
     digest: str,
@@ -57,21 +61,21 @@ def costs_of(
     `digest` stands for the weights, `kernels` for the code that multiplies by them, `calm` asks the
     machine.
     """
-    stage = Stage(model=model, cache=model.new_cache(1), drafters=drafters)
+    stage = Stage(model=model, cache=model.new_cache(1), drafters=drafters(0))
     key = key_of(model, digest, kernels)
     file = None if folder is None else folder / f"costs-{_short(key)}.json"
     kept = _read(file) if file is not None else None
     calm = calm or is_calm
     if kept is None or kept.key != key or not kept.buckets or (kept.busy and calm(stage)):
         was_calm = calm(stage)
-        kept = measure(stage, key)
+        kept = measure(stage, key, drafters)
         kept.busy = not (was_calm and calm(stage))
-    elif kept.shapes == {**kept.shapes, **_shapes(drafters)}:
+    elif kept.shapes == {**kept.shapes, **_shapes(drafters, stage)}:
         _bring_up_to_date(stage, kept)
         return kept
     else:
         was_calm = calm(stage)
-        _measure_routes(stage, kept)
+        _measure_routes(stage, kept, drafters)
         kept.busy = kept.busy or not (was_calm and calm(stage))
     if file is not None:
         save(kept, file)
@@ -102,18 +106,19 @@ def save(table: CostTable, file: Path) -> None:
 
 
 @torch.inference_mode()
-def measure(stage: Stage, key: str) -> CostTable:
+def measure(stage: Stage, key: str, drafters: DraftersAt) -> CostTable:
     """Time rounds of 1 to 33 rows and each route's drafts, at up to three context lengths."""
-    table = CostTable(key=key, shapes=_shapes(stage.drafters))
+    table = CostTable(key=key, shapes=_shapes(drafters, stage))
     contexts = contexts_of(stage.cache)
     ends = time.perf_counter() + BUDGET_S
     for at, context in enumerate(contexts):
         now = time.perf_counter()
         if table.buckets and now > ends:
             break
-        arms = pass_arms(stage, context) | route_arms(stage, context, named(stage.drafters))
+        here = named(drafters(context))
+        arms = pass_arms(stage, context) | route_arms(stage, context, here)
         times = timed(stage, context, arms, now + (ends - now) / (len(contexts) - at))
-        table.buckets[bucket_of(context)] = summed_up(fastest_of(times), named(stage.drafters))
+        table.buckets[bucket_of(context)] = summed_up(fastest_of(times), here)
     stage.cache.rollback(0, 0)
     return table
 
@@ -132,21 +137,21 @@ def is_calm(stage: Stage) -> bool:
     return had >= CALM * torch.get_num_threads()
 
 
-def _measure_routes(stage: Stage, table: CostTable) -> None:
+def _measure_routes(stage: Stage, table: CostTable, drafters: DraftersAt) -> None:
     """Time only the drafters that are not what they were when the table was made."""
-    shapes = _shapes(stage.drafters)
-    changed = (
-        one for one in stage.drafters if table.shapes.get(one.route) != shapes.get(one.route)
-    )
-    new = named(changed)
+    shapes = _shapes(drafters, stage)
+    changed = {route for route, shape in shapes.items() if table.shapes.get(route) != shape}
     ends = time.perf_counter() + BUDGET_S
     for context in contexts_of(stage.cache):
         costs = table.buckets.get(bucket_of(context))
         if costs is None:
             continue
+        new = named(one for one in drafters(context) if one.route in changed)
         arms = {("pass", 1): pass_arms(stage, context)["pass", 1]}
         times = timed(stage, context, arms | route_arms(stage, context, new), ends)
         found = summed_up(fastest_of(times), new)
+        for route in changed:  # a draft that leaves nothing to take over has no rest any more
+            costs.rests.pop(route, None)
         costs.drafts |= found.drafts
         costs.rests |= found.rests
     table.shapes |= shapes
@@ -162,9 +167,14 @@ def _bring_up_to_date(stage: Stage, table: CostTable) -> None:
         costs.unit_ms *= factor
 
 
-def _shapes(drafters: Sequence[Drafter]) -> dict[Route, str]:
+def _shapes(drafters: DraftersAt, stage: Stage) -> dict[Route, str]:
     """What the costs of each route that drafts by passes depend on, as far as it can be told."""
-    return {one.route: one.cost_key for one in drafters if not isinstance(one, Guesser)}
+    keys: dict[Route, dict[str, None]] = {}
+    for context in contexts_of(stage.cache):
+        for one in drafters(context):
+            if not isinstance(one, Guesser):
+                keys.setdefault(one.route, {})[one.cost_key] = None
+    return {route: ", later ".join(each) for route, each in keys.items()}
 
 
 def _own_version() -> str:

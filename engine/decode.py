@@ -111,7 +111,7 @@ def run_round(
     hidden, tapped = _run_tapped(model, cache, span, hidden, first=reusable, tap=tap)
     logits = model.logits(hidden)
     verdict = _judge(row, draft, logits)
-    # The round's one device-to-host copy.
+    # All that the host has to know, in one copy.
     accepted, token, *drafted = torch.cat((verdict.accepted, verdict.next, draft.tokens)).tolist()
     verified_at = time.perf_counter()
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from engine.acceptance import Acceptance
 from engine.costs import CostTable, bucket_of, bucket_tokens
-from engine.draft_length import MIN_GAIN
+from engine.draft_length import MIN_GAIN, best_arm
 from engine.protocol import Route
 
 
@@ -22,23 +22,13 @@ def fallback_tokens(
 
     None where one does up to `limit`, and where none was tried yet. 0: drafting never pays.
     """
-    # Worked out once, not per context: this is asked for every second while an answer runs.
-    tried = [
-        (route, [outlook.expected_tokens(k) for k in range(1, max_k + 1)])
-        for (route, _), record in records.items()
-        for outlook in [record.outlook()]
-        if record.tried
-    ]
+    tried = [(route, record.outlook()) for (route, _), record in records.items() if record.tried]
     if not tried:
         return None
 
     def pays(context_tokens: int) -> bool:
         at = costs.nearest(bucket_of(context_tokens))
-        return any(
-            tokens >= MIN_GAIN * (at.draft_ratio(route, k) + at.rest_ratio(route, k + 1))
-            for route, expected in tried
-            for k, tokens in enumerate(expected, start=1)
-        )
+        return any(best_arm(route, outlook, at, max_k).gain >= MIN_GAIN for route, outlook in tried)
 
     beginnings = [bucket_tokens(bucket) for bucket in range(bucket_of(limit) + 1)]
     found: int | None = None

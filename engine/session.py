@@ -44,6 +44,7 @@ from engine.trace import TraceFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from engine.draft.contract import Drafter
     from engine.model import Model
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Session:
             chain=chain,
             stop_ids=stop_ids,
             max_tokens=request.sampling.max_tokens,
-            tapped=claim.tapped,
+            tapped=None if claim.tap is None else claim.tap.state,
         )
         return Answer(
             session=self,
@@ -171,18 +172,12 @@ class Session:
         """Speed of plain decoding at the context length of the last round, by the cost table."""
         return self.costs.plain_tokens_per_s(self._context_seen)
 
-    def _exit_layer_at(self, context_tokens: int) -> int:
-        """What was asked for, else what calibration found for such contexts."""
-        if self.settings.exit_layer is not None or self._profile is None:
-            return self.exit_layer
-        return self._profile.exit_layer_at(context_tokens) or self.exit_layer
-
     def _grounds(self, context_tokens: int, *, seeded: bool) -> Grounds:
         """What an answer drafts from. A seed has to repeat its draw whatever was answered in
         between, so a seeded answer copies from its own text only."""
         return Grounds(
             model=self.loaded.model,
-            exit_layer=self._exit_layer_at(context_tokens),
+            exit_layer=_exit_layer_at(context_tokens, self.loaded, self.settings, self._profile),
             head=self._head,
             profile=self._profile,
             earlier=Earlier() if seeded else self.earlier,
@@ -216,10 +211,12 @@ def _profile_of(loaded: Loaded) -> Profile | None:
 def measured_costs(loaded: Loaded, settings: DraftSettings, folder: Path | None) -> CostTable:
     """What rounds cost with this model here, from `folder` or measured and kept there."""
     profile = _profile_of(loaded)
-    found = None if profile is None else profile.exit_layer_at(0)
-    exit_layer = settings.exit_layer or found or exit_layer_of(loaded, settings)
     head = tuned(loaded.head, profile, loaded.model)
-    drafters = drafters_for("auto", loaded.model, exit_layer, head, twin=loaded.twin)
+
+    def drafters(context_tokens: int) -> tuple[Drafter, ...]:
+        exit_layer = _exit_layer_at(context_tokens, loaded, settings, profile)
+        return drafters_for("auto", loaded.model, exit_layer, head, twin=loaded.twin)
+
     return costs_of(
         loaded.model,
         drafters,
@@ -238,6 +235,14 @@ def tuned(head: Head | None, profile: Profile | None, model: Model) -> Head | No
     about = msgspec.structs.replace(head.about, vocab=vocab, stop_below=profile.stop_below or None)
     found = replace(head, about=about)
     return found if vocab == head.about.vocab else joined(found, model)
+
+
+def _exit_layer_at(
+    context_tokens: int, loaded: Loaded, settings: DraftSettings, profile: Profile | None
+) -> int:
+    """What was asked for, else what calibration found for such contexts."""
+    found = None if profile is None else profile.exit_layer_at(context_tokens)
+    return settings.exit_layer or found or exit_layer_of(loaded, settings)
 
 
 def exit_layer_of(loaded: Loaded, settings: DraftSettings) -> int:

@@ -45,8 +45,8 @@ class Claim:
     """Tokens of the prompt that the row held already."""
     evicted: int
     """Tokens that the conversation had lost before, and that are not there now."""
-    tapped: Tensor | None = None
-    """(1, D), the state before the tapped layer of the last of the `cached` tokens, if known."""
+    tap: Tap | None = None
+    """What was tapped at the last of the `cached` tokens, if it is known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,8 +101,8 @@ class Slots:
         cached = shared[source]
         lost = 0 if conversation is None else self._evicted.pop(conversation, 0)
         tap = self._kept[source].tap
-        tapped = tap.state if tap is not None and tap.after == cached else None
-        return Claim(row=row, cached=cached, evicted=max(0, lost - cached), tapped=tapped)
+        known = tap if tap is not None and tap.after == cached else None
+        return Claim(row=row, cached=cached, evicted=max(0, lost - cached), tap=known)
 
     def give_back(
         self, row: int, tokens: Sequence[int], pending: Sequence[int] = (), tap: Tap | None = None

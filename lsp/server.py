@@ -33,6 +33,7 @@ from lsp.messages import DidChangeConfiguration, ExecuteCommand, InlineCompletio
 from lsp.parent import is_alive
 from lsp.reporter import Reporter
 from lsp.settings import EditorSettings, read_settings
+from lsp.shape_skip import language_on
 from lsp.status import away
 from lsp.sync import Listener, Sync
 from lsp.tally import TalliedEngine
@@ -182,7 +183,8 @@ class EditorServer(JsonRPCServer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await self._built.wait()
-        if self._parts is None or not self._settings.allows(wanted.snapshot.language):
+        allowed = language_on(wanted.snapshot, self._settings, wanted.explicit)
+        if self._parts is None or not self._settings.enabled or not allowed:
             return []
         return await self._answers.answer(self._parts.completer, wanted, self._client)
 

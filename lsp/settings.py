@@ -47,10 +47,6 @@ class EditorSettings(Struct, frozen=True, kw_only=True):
     log_code: bool = False
     """Let code appear in the log."""
 
-    def allows(self, language: str) -> bool:
-        """Whether a language is to be completed."""
-        return self.enabled and self.languages.get(language, self.languages.get("*", True))
-
 
 class Reading(Struct, frozen=True, kw_only=True):
     """Settings as they were read, and a sentence for each thing that was wrong."""

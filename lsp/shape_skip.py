@@ -46,7 +46,7 @@ def skip_reason(
         return "a file of secrets"
     if not settings.enabled:
         return "completions are off"
-    if not _language_on(snapshot, settings, explicit):
+    if not language_on(snapshot, settings, explicit):
         return "the language is off"
     return _by_text(snapshot, explicit)
 
@@ -58,7 +58,8 @@ def _name(snapshot: Snapshot) -> PurePath:
     return PurePath(unquote(snapshot.uri.partition(":")[2] or snapshot.uri))
 
 
-def _language_on(snapshot: Snapshot, settings: EditorSettings, explicit: bool) -> bool:
+def language_on(snapshot: Snapshot, settings: EditorSettings, explicit: bool) -> bool:
+    """Whether the settings want completions in such a document, by whatever name they call it."""
     name = language_of(snapshot.language, snapshot.path).name
     for said in (snapshot.language, name):
         if said in settings.languages:

@@ -20,15 +20,16 @@ from msgspec.structs import replace
 from engine.protocol import EngineError, EngineStatus, RequestError
 from tui import endings, fitting
 from tui.answer_record import AnswerRecord
-from tui.checking import Checked
+from tui.checking import Checked, rerun
 from tui.conversation import Asked, Talk
 from tui.history_file import HistoryError
 from tui.meter_state import MeterState, begin, new_conversation, with_status, with_steering
 from tui.pastes import joined
-from tui.provenance import Provenance
 from tui.stream import AnswerStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.protocol import PromptCost, Snippet, Steering
     from tui.chat_parts import ChatParts
     from tui.fitting import Question
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from tui.messages import AnswerOver, AnswerProgress
 
 log = logging.getLogger(__name__)
-
-SPARE_TOKENS = 4
-"""A check runs this far beyond a stopped answer, whose last characters may have been held back."""
 
 
 class Asking:
@@ -55,6 +53,7 @@ class Asking:
         self._stream: AnswerStream | None = None
         self._check: Checked | None = None
         self._sending = False
+        self._leaving = False
 
     @property
     def running(self) -> bool:
@@ -88,8 +87,9 @@ class Asking:
             self._screen.show_line()
 
     def take_back(self) -> None:
-        """Put what waits back into the input, in front of what is being typed."""
-        if not self.waiting:
+        """Put what waits back into the input, in front of what is being typed. In a window that
+        is closing it stays: the history asks it."""
+        if not self.waiting or self._leaving:
             return
         prompt, waiting = self._screen.prompt, self.waiting
         self.waiting = []
@@ -164,31 +164,29 @@ class Asking:
 
     async def again(self, message: Message) -> None:
         """Answer a question once more, beside the answer it has."""
-        self.refuse_while_running()
-        asked = await asyncio.to_thread(self.talk.answer_again, message)
-        await self._screen.show_thread()
-        await self.begin(asked)
+        await self._begin_with(self.talk.answer_again, message)
 
     async def go_on(self, message: Message) -> None:
         """Continue an answer that was stopped, cut, or lost."""
+        await self._begin_with(self.talk.go_on, message)
+
+    async def _begin_with(self, ask: Callable[[Message], Asked], message: Message) -> None:
         self.refuse_while_running()
-        asked = await asyncio.to_thread(self.talk.go_on, message)
-        await self._screen.show_thread()
-        await self.begin(asked)
+        # From here on: until the stream is there, another key would start a second one.
+        self._sending = True
+        try:
+            asked = await asyncio.to_thread(ask, message)
+            await self._screen.show_thread()
+            await self.begin(asked)
+        finally:
+            self._sending = False
 
     async def check(self, message: Message) -> None:
         """Run an answer's request again without drafting, to compare. Raises `EngineError`."""
         self.refuse_while_running()
         request = self.talk.plainly(message.id)
         asked = self.talk.asked[message.id]
-        given = message.content[len(asked.head) :]
-        if not given:
-            raise RequestError("not_checkable", "that answer has no text", "Ask for it again.")
-        whole = message.state == "whole"
-        if not whole:
-            tokens = tokens_of(message.kinds) - tokens_of(asked.head_kinds) + SPARE_TOKENS
-            request = replace(request, sampling=replace(request.sampling, max_tokens=tokens))
-        self._check = Checked(text=given, whole=whole)
+        self._check, request = rerun(message, asked, request)
         self._screen.note("check: answering again without drafts …")
         self._start(replace(asked, request=request, head="", head_kinds=b""), None)
 
@@ -199,8 +197,9 @@ class Asking:
         self._stream.cancel()
         return True
 
-    async def stopped(self) -> None:
-        """Stop what runs and wait until what came is kept."""
+    async def leave(self) -> None:
+        """Stop what runs and wait until what came is kept; what waits stays to be asked."""
+        self._leaving = True
         if self._stream is not None:
             await self._stream.stopped()
 
@@ -251,7 +250,7 @@ class Asking:
 
     def new(self) -> None:
         """Begin a new conversation."""
-        self.refuse_while_running()
+        self.move_on()
         self.talk.new()
         self.forget_context()
 
@@ -282,12 +281,13 @@ class Asking:
         self.meter = with_status(meter, self.status) if self.status is not None else meter
         self._screen.show_meter(self.meter)
 
+    def move_on(self) -> None:
+        """Before another place becomes the one to ask at: what waits was meant for this one, and
+        is back in the input. Raises `RequestError` while an answer is under way."""
+        self.refuse_while_running()
+        self.take_back()
+
     def refuse_while_running(self) -> None:
         """Raises `RequestError` while an answer is under way."""
         if self.running or self._sending:
             raise RequestError("busy", "an answer is under way", "Esc stops it.")
-
-
-def tokens_of(kinds: bytes) -> int:
-    """Tokens that an answer's record tells of."""
-    return Provenance.decode(kinds).counts.total()

@@ -1,13 +1,26 @@
 """Whether a plain run of the same request says the same: the words of the verdict.
 
-Pure: two texts in, one sentence out. It must not know the engine or the screen. The comparison is
-of characters, exactly; a text that was cut short is compared as far as it goes.
+Pure: two texts in, one sentence out, and what to run for the second. It must not know the screen.
+The comparison is of characters, exactly; a text that was cut short is compared as far as it goes.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from engine.protocol import RequestError
+from tui.provenance import Provenance
+
+if TYPE_CHECKING:
+    from engine.protocol import GenerateRequest
+    from tui.conversation import Asked
+    from tui.history import Message
+
+SPARE_TOKENS = 4
+"""A rerun goes this far beyond a stopped answer, whose last characters may have been held back."""
 AROUND = 24
 """Characters shown on either side of the first difference."""
 
@@ -29,6 +42,23 @@ class Verdict(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+def rerun(
+    answer: Message, asked: Asked, request: GenerateRequest
+) -> tuple[Checked, GenerateRequest]:
+    """What of an answer the plain `request` is to repeat, and the request made to end there.
+
+    Raises `RequestError` for an answer without text.
+    """
+    given = answer.content[len(asked.head) :]
+    if not given:
+        raise RequestError("not_checkable", "that answer has no text", "Ask for it again.")
+    whole = answer.state == "whole"
+    if not whole:
+        tokens = _tokens_of(answer.kinds) - _tokens_of(asked.head_kinds) + SPARE_TOKENS
+        request = replace(request, sampling=replace(request.sampling, max_tokens=tokens))
+    return Checked(text=given, whole=whole), request
+
+
 def compare(checked: Checked, plain: str, *, exact: bool) -> Verdict:
     """Compare an answer with its plain rerun.
 
@@ -48,6 +78,10 @@ def compare(checked: Checked, plain: str, *, exact: bool) -> Verdict:
     if not exact:
         sentence += ". On this device near-ties may round differently: the same law, not every bit"
     return Verdict(identical=False, at=at, sentence=sentence)
+
+
+def _tokens_of(kinds: bytes) -> int:
+    return Provenance.decode(kinds).counts.total()
 
 
 def _stopped(checked: Checked) -> str:

@@ -165,7 +165,12 @@ def write_new(root: Path, wish: str, text: str, exactly: bool) -> Path:
     while True:
         try:
             with path.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+                try:
+                    file.write(text)
+                    file.flush()
+                except OSError:
+                    path.unlink()  # half of it would be in the way of the next try
+                    raise
             return path
         except FileExistsError as error:
             if exactly:

@@ -148,7 +148,7 @@ class History:
             place = {"conversation": conversation, "parent": parent, "role": role}
             message = int(self._do(records.ADD, values | place).lastrowid or 0)
             self._do(records.MOVE_LEAF, (message, now, conversation))
-            self._store.waiting.remove(details.get("waited"))
+            self._store.waiting.said(conversation, parent, message, details.get("waited"))
             if role == "user":
                 self._do(records.GIVE_TITLE, (records.title_of(content), conversation))
             if in_progress:

@@ -1,8 +1,8 @@
 """Questions that wait for the engine: kept until they are asked, and left asked by a dead window.
 
 Owns the table of them. A question is asked in one step with its removal here; one whose window is
-gone becomes a message at the place it was meant for, with an empty answer below it, as if the
-window had died right after asking. It must not know the engine or the screen.
+gone becomes a message at the place it was meant for, below what was asked before it, with an empty
+answer, as if the window had died right after asking. It must not know the engine or the screen.
 
 Invariant: a question is in this table or among the messages, never in both.
 """
@@ -30,6 +30,11 @@ VALUES (:owner, :conversation, :parent, :system, :content, :snippets, :created)
 _OF_OWNER = """
 SELECT conversation, parent, system, content, snippets, created
 FROM waiting WHERE owner = ? ORDER BY id
+"""
+_PLACE = "SELECT conversation, parent FROM waiting WHERE id = ?"
+_MOVE = """
+UPDATE waiting SET conversation = ?, parent = ?
+WHERE owner = ? AND conversation IS ? AND parent IS ?
 """
 _BEGIN = "INSERT INTO conversations (system, created, updated) VALUES (?, ?, ?)"
 
@@ -65,9 +70,20 @@ class Waiting:
         }
         return int(self._connection.execute(_ADD, row).lastrowid or 0)
 
-    def remove(self, question: int | None) -> None:
-        """It is asked, or taken back; None is no question."""
+    def remove(self, question: int) -> None:
+        """It is taken back."""
         self._connection.execute("DELETE FROM waiting WHERE id = ?", (question,))
+
+    def said(
+        self, conversation: int, parent: int | None, message: int, question: int | None
+    ) -> None:
+        """Something was said below `parent`, perhaps the `question` that waited: what waits in
+        this window for the same place is to be said below it."""
+        meant = self._connection.execute(_PLACE, (question,)).fetchone()
+        if question is not None:
+            self.remove(question)
+        for place in {(conversation, parent), meant or (conversation, parent)}:
+            self._connection.execute(_MOVE, (conversation, message, self._owner, *place))
 
     def settle_own(self) -> None:
         """Ask what still waits in this window."""

@@ -80,7 +80,7 @@ class KeyActions(ChatParts):
 
     async def leave(self) -> None:
         """Settle everything before the application ends."""
-        await self.asking.stopped()
+        await self.asking.leave()
         self.opening.close()
 
     async def steer(self, steering: Steering) -> None:
@@ -99,7 +99,7 @@ class KeyActions(ChatParts):
         chosen = await self.app.push_screen_wait(screen)
         if chosen is None:
             return
-        self.asking.refuse_while_running()
+        self.asking.move_on()
         await asyncio.to_thread(talk.open, chosen)
         self.asking.forget_context()
         await self.show_thread()
@@ -179,7 +179,7 @@ class KeyActions(ChatParts):
     async def _other_version(self) -> None:
         """Go to the next of several messages in one place: the one the keys are at, or the last
         that has others beside it."""
-        self.asking.refuse_while_running()
+        self.asking.move_on()
         history, current = self.asking.talk.history, self.transcript.current
         if (edited := self.asking.talk.edited) is not None:
             await self._show_tip(edited.id)

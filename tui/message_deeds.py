@@ -37,7 +37,7 @@ async def _copy(screen: ChatScreen, wish: Transcript.Acted) -> None:
 
 async def _edit(screen: ChatScreen, wish: Transcript.Acted) -> None:
     """Take a question back into the input; sent again it begins a branch beside the old one."""
-    screen.asking.refuse_while_running()
+    screen.asking.move_on()
     question = await _message(screen, wish)
     if question.role != "user":
         raise RequestError("not_editable", "only questions can be edited", "Choose a question.")
@@ -57,7 +57,7 @@ async def _go_on(screen: ChatScreen, wish: Transcript.Acted) -> None:
 
 async def _branch(screen: ChatScreen, wish: Transcript.Acted) -> None:
     """Make a message the end of what is said; the next question goes on from there."""
-    screen.asking.refuse_while_running()
+    screen.asking.move_on()
     message = await _message(screen, wish)
     await asyncio.to_thread(screen.asking.talk.go_to, message)
     await screen.show_thread()

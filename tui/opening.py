@@ -87,14 +87,17 @@ class Opening:
     def status_changed(self, status: EngineStatus) -> None:
         """Act on what the engine says of itself."""
         before, self._status = self._status, status
+        was_loading = before is not None and before.state == "loading"
         if status.state == "failed" and status.failure is not None and status.failure.code == LOST:
             # The watch starts a lost engine once; its model is to be loaded again then.
             self._was_lost = self._load_when_asleep = True
         elif status.state == "asleep" and self._load_when_asleep:
             self._screen.act(self.use(self._model))
+        elif status.state == "asleep" and was_loading and self._screen.asking.waiting:
+            self._screen.act(self._wake())  # another window gave up what is waited for here
         elif status.state == "ready":
             self._load_when_asleep = False
-            self._end_change(status, was_loading=before is not None and before.state == "loading")
+            self._end_change(status, was_loading=was_loading)
             if self._was_lost:
                 self._was_lost = False
                 self._tell_back()

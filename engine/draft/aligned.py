@@ -15,14 +15,12 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from engine.draft.changes import Changes, Stretch
-from engine.draft.ngrams import common_suffix
+from engine.draft.ngrams import END, common_suffix
 
 Standing = Literal["along", "known", "seen", "guess", "lost"]
 """Follows without doubt; inside a known replacement; one token agrees; only one token of a change
 is known; nothing agrees."""
 
-END: Final = -1
-"""Stands in a source behind each text of its own."""
 REACH: Final = (0, 16, 48, 256)
 """How far from where it should go on the source is searched for so many agreeing tokens."""
 LONGEST_CHANGE: Final = 64

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from engine.draft.ngrams import END
+
 Stretch = tuple[int, ...]
 
 LONGEST_OLD: Final = 12
@@ -31,9 +33,9 @@ class Changes:
 
     def learn(self, source: Sequence[int], start: int, stop: int, new: Sequence[int]) -> None:
         """`source[start:stop]` was replaced by `new`; what was put in is tied to the token it was
-        put in front of."""
+        put in front of; where that is the end of a text, there is nothing to learn."""
         if start == stop:
-            if stop >= len(source):
+            if stop >= len(source) or source[stop] == END:
                 return
             stop, new = stop + 1, [*new, source[stop]]
         old, said = tuple(source[start:stop]), tuple(new)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from engine.draft.aligned import END
-from engine.draft.ngrams import NgramIndex
+from engine.draft.ngrams import END, NgramIndex
 
 EARLIER_TOKENS: Final = 65_536
 SHORTEST: Final = 4

@@ -11,7 +11,7 @@ drafts run these layers with the neurons that answers use most. A quarter of the
 of the layers, loses little, and training the jump through what is left wins most of that back.
 
 Needs the tapped state of the last token in the cache, so there is nothing to offer until a pass has
-gone by the landing: the prompt's, if any of it had to be read.
+gone by the landing: the prompt's, now or when it was read for an earlier answer.
 """
 
 from __future__ import annotations

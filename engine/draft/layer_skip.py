@@ -29,8 +29,8 @@ class LayerSkipDrafter:
         self.cost_key = f"the first {exit_layer} layers"
 
     def evidence(self, row: Row) -> int | None:
-        """It can always draft, and knows nothing beforehand."""
-        return 0
+        """It can always draft; how well is another matter for every exit."""
+        return self.reusable_layers
 
     def prior(self, evidence: int) -> Prior:
         """As hopeless as it measures on stock weights; a model trained for it shows otherwise."""

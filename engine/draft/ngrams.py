@@ -19,6 +19,8 @@ TRIED: Final = 8
 """Occurrences of a run that are compared, newest first."""
 LONGEST: Final = 32
 """Matches are not measured beyond this."""
+END: Final = -1
+"""Stands behind each of several texts that are one source; no token, so nothing agrees with it."""
 
 
 class NgramIndex:

@@ -1,8 +1,8 @@
 """What git would ignore: every `.gitignore` from the repository's root down, in git's own order.
 
-Owns where the rules come from (the enclosing repository's `info/exclude` and `.gitignore` files,
-then each folder's own) and which one wins: the innermost that says anything, and in one file the
-last line. It lists no folder and knows nothing of the index that asks.
+Owns where the rules come from (the user's own file, the enclosing repository's `info/exclude` and
+`.gitignore` files, then each folder's own) and which one wins: the innermost that says anything,
+and in one file the last line. It lists no folder and knows nothing of the index that asks.
 
 Invariant: an object is never changed; going into a folder makes a new one. A rules file that can't
 be read, is huge or is no plain file counts as empty, and a line git could not read is left out.
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pathspec import GitIgnoreSpec
+
+from engine.project_files.git_excludes import exclude_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,8 +45,9 @@ class IgnoreRules:
         tops = [n for n, folder in enumerate(outer) if (folder / ".git").exists()]
         if not tops:
             return cls()
-        top = tops[0]
-        rules = cls()._with(outer[top], outer[top] / ".git" / "info" / "exclude")
+        top, rules = tops[0], cls()
+        for file in exclude_files(outer[top]):
+            rules = rules._with(outer[top], file)
         for folder in reversed(outer[1 : top + 1]):
             rules = rules.inside(folder)
         return cls() if rules.ignored(str(root), is_folder=True) else rules

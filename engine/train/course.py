@@ -282,10 +282,6 @@ class Course:
             return None
         kept = self._judged(bench, before.about.first, before.about.jump, before.tensors)
         self._shown.result(f"from an earlier run: {described(kept)}")
-        used = before.about.vocab, before.about.stop_below
-        wanted = bench.tail.vocab, kept.prospect.stop_below or None
-        if used != wanted and before.file == self._target:
-            self._save(kept, bench)  # the same jump, used as today's answers and costs have it
         return kept
 
 

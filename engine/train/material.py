@@ -1,7 +1,7 @@
 """The answers that a head is made from: their book, their states, and which of them only judge.
 
-Owns the split and how much is kept in memory. Invariant: an answer that judges is never trained on,
-in this run or another.
+Owns the split and how much is kept in memory. Invariant: an answer that judges is never trained on
+in this run, unless it is the only one, nor in another, unless it judged for want of a longer one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Material:
         draft in."""
         if max(map(_answered, self._held_out), default=0) <= STEPS and self.trained_on:
             longest = max(range(len(self.trained_on)), key=lambda i: _answered(self.trained_on[i]))
-            self._held_out.append(self.trained_on.pop(longest))
+            self._held_out.append(self.trained_on[longest])
+            if len(self.trained_on) > 1:
+                del self.trained_on[longest]
         judges: list[Sample] = []
         for sample in self._held_out:
             judges.append(sample)

@@ -149,7 +149,8 @@ def test_what_needs_a_new_engine_is_named_and_the_command_line_stays_on_top(
     )
     read()
     assert [one.said for one in told] == [
-        "Held back until the engine starts again (sspec-assist engine stop): model.context."
+        "Held back until engine and chat are started again (sspec-assist engine stop): "
+        "model.context."
     ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +28,6 @@ from tests.fakes import ScriptedEngine, answer_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -270,3 +272,23 @@ def test_settings_of_the_file_hold_for_a_request() -> None:
     assert run("ask", "q", "--temperature", "0.4", opened=opened).exit_code == 0
     [request] = opened.engine.requests
     assert (request.sampling.temperature, request.route) == (0.4, "plain")
+
+
+def test_an_output_that_is_full_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from app.entry import main; main()", "models", "list"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "sspec-assist: the output can't be used: No space left on device. Free some space there, "
+        "or give yourself the right to it.\n"
+    )
+
+
+def test_a_folder_of_nobody_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSPEC_ASSIST_DATA", "~nobody-of-that-name/x")
+    result = run("engine", "status")
+    assert result.exit_code == 2
+    assert "SSPEC_ASSIST_DATA is '~nobody-of-that-name/x'" in result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -222,3 +223,20 @@ def test_of_eight_at_once_one_gets_the_place(tmp_path: Path) -> None:
     release, counted, losers = threading.Event(), threading.Lock(), list[int]()
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(enter, range(8))) == [False] * 7 + [True]
+
+
+def test_one_whose_folder_was_emptied_leaves_its_successor_alone(place: Place) -> None:
+    """The system removes a user's runtime folder at the last logout, and the process stays."""
+    with claimed(place):
+        shutil.rmtree(place.folder)
+        successor = holder(place)
+        try:
+            kept = place.record.read_bytes()
+        except BaseException:
+            kill(successor)
+            raise
+    try:
+        assert place.record.read_bytes() == kept
+        assert instance.listening(place)
+    finally:
+        kill(successor)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -53,13 +55,18 @@ async def get_ready(shop: Shop, settings: Settings) -> tuple[RemoteEngine, list[
     return engine, stages
 
 
-async def everyone_left(shop: Shop) -> None:
-    """Wait until the daemon has noticed that the last client closed its connection."""
+async def present(shop: Served, clients: int) -> None:
+    """Wait until the daemon has noticed who opened and closed a connection."""
     for _ in range(1000):
-        if not (await shop.client().status()).clients:
+        if (await shop.client().status()).clients == clients:
             return
         await asyncio.sleep(0.01)
-    pytest.fail("somebody stayed")
+    pytest.fail("somebody stayed, or never came")
+
+
+async def everyone_left(shop: Shop) -> None:
+    """Wait until the daemon has noticed that the last client closed its connection."""
+    await present(shop, 0)
 
 
 def test_it_waits_for_the_load_and_shows_its_stages(shop: Shop) -> None:
@@ -173,3 +180,34 @@ def test_a_name_that_nobody_knows_changes_nothing(shop: Shop) -> None:
         assert (await shop.client().status()).model == DEFAULT
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_interrupted_command_ends_a_load_that_nobody_else_waits_for(
+    tmp_path: Path, others: int
+) -> None:
+    going_on = threading.Event()
+
+    def slowly(wanted: Wanted, report: object) -> Opened:
+        while not going_on.wait(0.01):
+            report("reading", 1, 2)  # type: ignore[operator]  # raises once it is stopped
+        return Opened(engine=PacedEngine(wanted.model.model))
+
+    served = Served(tmp_path, slowly)
+
+    async def main() -> str:
+        async with AsyncExitStack() as stack:
+            for _ in range(others):
+                await anext(aiter(await stack.enter_async_context(served.client().watch())))
+            command = asyncio.create_task(until_ready(served.client(), Settings(), lambda *_: None))
+            await present(served, others + 1)
+            command.cancel()
+            with suppress(asyncio.CancelledError):
+                await command
+            return (await served.client().status()).state
+
+    try:
+        assert asyncio.run(main()) == ("loading" if others else "asleep")
+    finally:
+        going_on.set()
+        served.close()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.draft.aligned import END, LONGEST_CHANGE, Place
+from engine.draft.aligned import LONGEST_CHANGE, Place
 from engine.draft.changes import Changes
+from engine.draft.ngrams import END
 
 SOURCE = list(range(100, 160))
 
@@ -129,3 +132,26 @@ def test_it_is_gone_after_a_long_change() -> None:
 def test_both_ends_of_a_source(at: int) -> None:
     place = follow(place_at(at), 7, 8, 9)
     assert place.ahead(4) == SOURCE[at + 1 : at + 5]
+
+
+def test_what_follows_the_end_of_a_text_is_not_what_was_put_in_there() -> None:
+    """Both 7 and 8 agree right before the end, so the change ends where it began: at END."""
+    place = follow(place_at(8, [1, 2, 3, 4, 5, 6, 7, 8, END, 1, 2]), 7, 8)
+    assert (place.standing, place.at) == ("along", 8)
+    assert place.ahead(5) == []
+
+
+tokens = st.integers(1, 3)
+
+
+@given(
+    texts=st.lists(st.lists(tokens, min_size=1, max_size=8), min_size=1, max_size=4),
+    at=st.integers(0, 8),
+    said=st.lists(tokens, max_size=30),
+)
+def test_the_end_of_a_text_is_never_said(texts: list[list[int]], at: int, said: list[int]) -> None:
+    source = [token for text in texts for token in (*text, END)]
+    place = place_at(min(at, len(source)), source)
+    for token in said:
+        follow(place, token)
+        assert END not in place.ahead(12)

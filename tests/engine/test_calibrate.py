@@ -13,13 +13,14 @@ from engine.calibrate import FILES_KEPT, costs_of, key_of
 from engine.config import MAX_DRAFT_TOKENS
 from engine.cost_arms import CONTEXTS
 from engine.costs import CostTable, bucket_of
-from engine.draft.contract import Drafter
+from engine.draft.contract import Draft, Drafter
 from engine.draft.copy import CopyDrafter
 from engine.draft.exit_head import ExitHeadDrafter
 from engine.draft.head_file import Head
 from engine.draft.layer_skip import LayerSkipDrafter
 from engine.model import Model
 from engine.pretend import Stage
+from engine.row import Row
 
 from .tiny import tiny_model
 from .tiny_heads import pruned_head, random_head
@@ -44,7 +45,7 @@ def costs(
     calm: Callable[[Stage], bool] = lambda _: False,
 ) -> CostTable:
     """Costs on a machine that is busy unless said otherwise: then nothing is measured again."""
-    return costs_of(model, of, folder=folder, digest=digest, calm=calm)
+    return costs_of(model, lambda _: of, folder=folder, digest=digest, calm=calm)
 
 
 def only_file(folder: Path) -> Path:
@@ -174,6 +175,41 @@ def test_a_head_of_another_cost_is_measured_and_the_rest_is_kept(
     assert table.nearest(0).drafts["layer_skip"][0] == 555.0
     assert table.nearest(0).drafts["exit_head"][0] < 500
     assert json.loads(file.read_bytes())["shapes"]["exit_head"] == now[-1].cost_key
+
+
+def test_a_head_that_leaves_nothing_to_take_over_costs_whole_passes(
+    model: Model, tmp_path: Path
+) -> None:
+    head = random_head(model, first=2)
+    for one in (head, pruned_head(head, model, front=64)):
+        drafter = ExitHeadDrafter(model, one)
+        table = costs(model, [*drafters(model), drafter], tmp_path)
+        assert ("exit_head" in table.nearest(0).rests) == bool(drafter.reusable_layers)
+        assert "layer_skip" in table.nearest(0).rests
+    assert not drafter.reusable_layers
+
+
+class Seen(LayerSkipDrafter):
+    """Notes where it drafts."""
+
+    def __init__(self, model: Model, exit_layer: int, seen: set[tuple[int, int]]) -> None:
+        super().__init__(model, exit_layer)
+        self._seen = seen
+
+    def propose(self, row: Row, k: int, cache: KVCache) -> Draft:
+        self._seen.add((self.reusable_layers, len(row.tokens) - 1))
+        return super().propose(row, k, cache)
+
+
+def test_each_context_length_has_the_costs_of_its_own_exit() -> None:
+    model, seen = tiny_model(context=1200), set[tuple[int, int]]()
+
+    def at(context: int) -> list[Drafter]:
+        return [Seen(model, 1 if context < 1000 else 3, seen)]
+
+    table = costs_of(model, at, folder=None, digest=DIGEST, calm=lambda _: False)
+    assert seen == {(1, 128), (3, 1024)}
+    assert table.shapes == {"layer_skip": "the first 1 layers, later the first 3 layers"}
 
 
 def test_old_files_are_forgotten(tmp_path: Path) -> None:

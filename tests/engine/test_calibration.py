@@ -248,7 +248,7 @@ def test_a_profile_decides_the_exit_and_the_assumptions(tmp_path: Path) -> None:
     list(answer.step())
     while not answer.done:
         list(answer.step())
-    assert session._records["layer_skip", 0].prior.rates == (0.9, 0.8, 0.7)
+    assert session._records["layer_skip", 2].prior.rates == (0.9, 0.8, 0.7)
     usual = Prior(rates=(0.5, 0.5, 0.5), worth=3.0)
     assert profile.prior("copy", 2, usual) == Prior(rates=(0.1, 0.2, 0.3), worth=3.0)
     assert profile.prior("copy", 3, usual) == usual

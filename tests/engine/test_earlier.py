@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.draft.aligned import END
 from engine.draft.earlier import SHORTEST, Earlier
+from engine.draft.ngrams import END
 
 
 def test_an_answer_is_found_again() -> None:

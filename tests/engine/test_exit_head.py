@@ -242,6 +242,9 @@ def test_an_answer_to_the_same_prompt_drafts_from_its_first_round(first: RouteCh
     seen, cached = [], []
     for route in (first, "exit_head", "exit_head"):
         answer = session.start(ask(route=route, k=3))
+        if cached:
+            answer.close()  # one that is given up at once loses nothing of it
+            answer = session.start(ask(route=route, k=3))
         cached.append(answer.cached_tokens == answer.row.prompt_tokens - 1)
         rounds: list[RoundDone] = []
         while not answer.done:

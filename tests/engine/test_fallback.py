@@ -101,7 +101,7 @@ def test_it_is_the_least_context_behind_which_nothing_pays(
     assert msgspec.json.encode(costs) == before
     pays = [
         max(
-            record(rate).expected_tokens(k)
+            record(rate).outlook().expected_tokens(k)
             / table(steps).round_ratio(bucket_tokens(at), route="copy", k=k)
             for k in range(1, max_k + 1)
         )

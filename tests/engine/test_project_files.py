@@ -129,6 +129,42 @@ def test_nested_rules_are_git_s_own(tmp_path: Path) -> None:
     assert listed(root) == sorted(known)
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("worktree", [True, False])
+def test_rules_that_no_gitignore_holds_are_git_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool, worktree: bool
+) -> None:
+    """The user's file, under its own name or the usual one, and the repository's `info/exclude`."""
+    home = tree(
+        tmp_path / "home",
+        {
+            ".gitconfig": "[core]\n\texcludesFile = ~/mine\n" if named else "",
+            "mine": "*.mine\n",
+            ".config/git/ignore": "*.usual\n",
+        },
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    root = tmp_path / "repo"
+    names = {"a.mine": "", "a.usual": "", "a.once": "", "a.txt": "", ".gitignore": "!b.once\n"}
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@here"]
+    subprocess.run([*git, "init", "-q", root], check=True)
+    (root / ".git" / "info" / "exclude").write_text("*.once\n")
+    if worktree:
+        commit = [*git, "-C", root, "commit", "-q", "--allow-empty", "-m", "x"]
+        subprocess.run(commit, check=True)
+        beside = tmp_path / "beside"
+        subprocess.run([*git, "-C", root, "worktree", "add", "-q", beside], check=True)
+        root = beside
+    tree(root, {**names, "b.once": ""})
+    known = subprocess.run(
+        [*git, "-C", root, "ls-files", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert ("a.usual" in known) is named
+    assert listed(root) == sorted(known)
+
+
 def test_rules_hold_without_a_repository(tmp_path: Path) -> None:
     files = listed(tree(tmp_path / "plain", NESTED))
     assert "sub/b.log" in files

@@ -373,13 +373,13 @@ def test_what_was_tapped_at_a_prompts_end_is_there_for_the_same_prompt_only() ->
     slots.give_back(row, [*prompt, 6, 7], [8], tap)
     for other, cached in (([1, 2, 3, 9], 3), ([*prompt, 6, 9], 6), ([1, 2, 3, 4], 3)):
         claim = slots.take(other, "busy")
-        assert (claim.cached, claim.tapped) == (cached, None)
+        assert (claim.cached, claim.tap) == (cached, None)
         slots.give_back(claim.row, other[: claim.cached])
     again = slots.take(prompt)
-    assert (again.cached, again.tapped) == (4, tap.state)
+    assert (again.cached, again.tap) == (4, tap)
     slots.give_back(again.row, prompt[:4], prompt[4:], tap)
     slots.forget()
-    assert slots.take(prompt).tapped is None
+    assert slots.take(prompt).tap is None
 
 
 def test_what_was_tapped_goes_along_with_a_prefix_that_is_copied() -> None:
@@ -390,4 +390,4 @@ def test_what_was_tapped_goes_along_with_a_prefix_that_is_copied() -> None:
     slots.give_back(row, prompt, (), tap)
     copied = slots.take(prompt, "b")
     assert copied.row != row
-    assert copied.tapped is tap.state
+    assert copied.tap is tap

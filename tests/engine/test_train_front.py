@@ -256,3 +256,10 @@ def test_answers_too_short_to_draft_in_do_not_judge_alone(tmp_path: Path) -> Non
     assert [*map(id, material.judges())] == [id(short), id(longest)]
     assert [*map(id, material.trained_on)] == [*map(id, samples)]
     assert len(material.judges()) == 2, "nothing more is taken"
+
+
+def test_the_only_answer_is_trained_on_and_judges(tmp_path: Path) -> None:
+    material = Material(AnswerBook(tmp_path / "answers.jsonl"))
+    (sample, *_) = own_answers()
+    material.add(told(1, sample), sample)
+    assert [*map(id, material.judges())] == [*map(id, material.trained_on)] == [id(sample)]

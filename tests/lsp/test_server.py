@@ -564,6 +564,21 @@ def test_settings_by_every_road_and_wrong_ones_told_once() -> None:
     run(work)
 
 
+def test_a_language_is_known_by_all_its_names_where_the_others_are_off() -> None:
+    async def work() -> None:
+        languages = {"*": False, "shellscript": True}
+        talk, _ = talking(
+            lambda wanted: [at_cursor(wanted)], initializationOptions={"languages": languages}
+        )
+        for name, kind, found in (("a", "sh", 1), ("b", "python", 0)):
+            uri = f"file:///project/{name}"
+            item = {"uri": uri, "languageId": kind, "version": 1, "text": "x"}
+            talk.notify("textDocument/didOpen", {"textDocument": item})
+            assert len(await talk.result(INLINE, wish(0, 1, uri=uri))) == found
+
+    run(work)
+
+
 def test_an_engine_is_not_looked_for_while_completions_are_off() -> None:
     async def work() -> None:
         engine = Watched(answer_script("a"))

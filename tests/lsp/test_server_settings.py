@@ -82,14 +82,6 @@ def test_later_layers_win_key_by_key_and_a_mistake_keeps_what_was_said_before() 
     )
 
 
-def test_languages_are_allowed_one_by_one_or_all_at_once() -> None:
-    chosen = EditorSettings(languages={"*": False, "go": True})
-    assert chosen.allows("go")
-    assert not chosen.allows("python")
-    assert not EditorSettings(enabled=False, languages={"go": True}).allows("go")
-    assert EditorSettings().allows("")
-
-
 @pytest.mark.parametrize(
     "params",
     [

@@ -123,6 +123,40 @@ async def test_an_answer_made_again_stands_beside_the_first(tmp_path: Path) -> N
 
 
 @on_loop
+async def test_a_second_wish_before_the_first_has_begun_is_refused(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "say")
+        screen = screen_of(pilot)
+        screen.action_regenerate()
+        screen.action_regenerate()
+        screen.action_go_on()
+        await quiet(pilot)
+        shown = said(pilot)
+    busy = ("error", "an answer is under way. Esc stops it.")
+    assert [one for one in shown if one != busy] == [("user", "say"), ("assistant", "yes")]
+    assert len(engine.requests) == 2
+
+
+@on_loop
+async def test_what_waits_behind_an_answer_outlives_the_window(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("one two three four"), hold_after=3)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await send(pilot, "count")
+        await engine.holding.wait()
+        await send(pilot, "and then?")
+        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        await pilot.app.run_action("leave")
+    history = History.open(tmp_path / "history.sqlite")
+    leaf = history.leaf(history.conversations()[0].id)
+    assert leaf is not None
+    texts = [(message.role, message.content) for message in history.thread(leaf)]
+    history.close()
+    assert texts[0] == ("user", "count")
+    assert texts[2:] == [("user", "and then?"), ("assistant", "")]
+
+
+@on_loop
 async def test_an_edit_that_is_given_up_leaves_everything_as_it_was(tmp_path: Path) -> None:
     async with running(chat(ScriptedEngine(answer_script("yes")), tmp_path)) as pilot:
         await ask(pilot, "first")

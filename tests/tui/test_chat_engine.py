@@ -112,6 +112,39 @@ async def test_no_question_overtakes_one_that_waits(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_question_that_waits_is_not_asked_in_another_conversation(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
+    async with running(chat(engine, tmp_path)) as pilot:
+        screen = screen_of(pilot)
+        await send(pilot, "are you there?")
+        await until(pilot, lambda: bool(screen.asking.waiting))
+        screen.action_new()
+        await until(pilot, lambda: screen.prompt.text == "are you there?")
+        engine.statuses.put_nowait(STATUS)
+        await until(pilot, lambda: screen.asking.ready)
+        await quiet(pilot)
+        assert not screen.asking.waiting
+    assert engine.requests == []
+
+
+@on_loop
+async def test_a_load_that_another_window_gave_up_is_begun_again_for_what_waits(
+    tmp_path: Path,
+) -> None:
+    asleep = replace(STATUS, state="asleep")
+    engine = ScriptedEngine(answer_script("yes"), status=asleep)
+    async with running(chat(engine, tmp_path)) as pilot:
+        await until(pilot, lambda: engine.models == ["scripted"])
+        engine.statuses.put_nowait(FETCHING)
+        await until(pilot, lambda: screen_of(pilot).opening.loading)
+        await send(pilot, "are you there?")
+        await until(pilot, lambda: bool(screen_of(pilot).asking.waiting))
+        engine.statuses.put_nowait(asleep)
+        await until(pilot, lambda: engine.models == ["scripted"] * 2)
+        assert screen_of(pilot).asking.waiting
+
+
+@on_loop
 async def test_escape_gives_a_load_up_and_the_question_comes_back(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:

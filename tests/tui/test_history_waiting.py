@@ -127,3 +127,30 @@ def test_a_conversation_that_is_deleted_takes_along_what_waits_for_it(path: Path
     history.close()
     assert other.conversations() == []
     other.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_waits_behind_a_question_goes_below_its_answer(path: Path, begun: bool) -> None:
+    history = History.open(path)
+    talk = talk_on(history)
+    if begun:
+        history.finish(talk.ask("zero").answer, "none", "whole", None, b"")
+    first = talk.wait("first", [])
+    talk.wait("second", [])
+    talk.wait("third", [])
+    asked = talk.ask("first", waited=first)
+    history.journal(asked.answer, "half an ans", b"")
+    die(history)
+    other = History.open(path)
+    before = [("user", "zero"), ("assistant", "none")] if begun else []
+    assert [[said[:2] for said in thread] for thread in threads(other)] == [
+        [
+            *before,
+            ("user", "first"),
+            ("assistant", "half an ans"),
+            ("user", "second"),
+            ("user", "third"),
+            ("assistant", ""),
+        ]
+    ]
+    other.close()

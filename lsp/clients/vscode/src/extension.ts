@@ -46,25 +46,30 @@ class Assistant implements vscode.Disposable {
     this.listen();
   }
 
-  /** Starts the server, or starts it anew; one start at a time. */
+  /** Starts the server, or starts it anew; one start at a time. One that fails is logged and does
+   * not keep the next from being tried. */
   start(): void {
-    this.started = this.started.then(async () => {
-      const { program, looked } = this.find();
-      if (program === undefined) {
-        await this.server.stop();
-        this.situation = { kind: "missing", looked };
-        this.log.warn(shown(this.situation, undefined).tooltip);
-        this.render();
-        return;
-      }
-      const settings = vscode.workspace.getConfiguration(SECTION);
-      await this.server.start({
-        program,
-        arguments: startArguments(
-          settings.get<string>("model", ""),
-          settings.get<string[]>("arguments", []),
-        ),
-      });
+    this.started = this.started
+      .then(() => this.startNow())
+      .catch((error: unknown) => this.log.error(`the start failed: ${String(error)}`));
+  }
+
+  private async startNow(): Promise<void> {
+    const { program, looked } = this.find();
+    if (program === undefined) {
+      await this.server.stop();
+      this.situation = { kind: "missing", looked };
+      this.log.warn(shown(this.situation, undefined).tooltip);
+      this.render();
+      return;
+    }
+    const settings = vscode.workspace.getConfiguration(SECTION);
+    await this.server.start({
+      program,
+      arguments: startArguments(
+        settings.get<string | null>("model") ?? "",
+        settings.get<string[] | null>("arguments") ?? [],
+      ),
     });
   }
 
@@ -142,13 +147,13 @@ class Assistant implements vscode.Disposable {
 
   private find(): Found {
     return locate({
-      configured: vscode.workspace.getConfiguration(SECTION).get<string>("path", ""),
+      configured: vscode.workspace.getConfiguration(SECTION).get<string | null>("path") ?? "",
       folders: (vscode.workspace.workspaceFolders ?? []).map((folder) => folder.uri.fsPath),
       trusted: vscode.workspace.isTrusted,
       searchPath: process.env["PATH"] ?? "",
       home: os.homedir(),
       windows: process.platform === "win32",
-      isFile: (file) => fs.statSync(file, { throwIfNoEntry: false })?.isFile() ?? false,
+      isFile,
     });
   }
 
@@ -162,8 +167,17 @@ class Assistant implements vscode.Disposable {
   }
 }
 
+/** Also where a folder may not be searched: there is no program in it for this user. */
+function isFile(file: string): boolean {
+  try {
+    return fs.statSync(file).isFile();
+  } catch {
+    return false;
+  }
+}
+
 function languages(): Record<string, boolean> {
-  return vscode.workspace.getConfiguration(SECTION).get<Record<string, boolean>>("languages", {});
+  return vscode.workspace.getConfiguration(SECTION).get<Record<string, boolean> | null>("languages") ?? {};
 }
 
 /** Changes a setting where it is set now, for the user if nowhere. */
