@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 PATIENCE_S = 2.0
@@ -21,16 +22,13 @@ def exclude_files(top: Path) -> tuple[Path, ...]:
 
 def _users_own(top: Path) -> Path:
     asked = ["git", "-C", os.fspath(top), "config", "--type=path", "--get", "core.excludesFile"]
-    try:
+    with suppress(OSError, subprocess.TimeoutExpired):  # no git here, or none that answers
         said = subprocess.run(
-            asked, capture_output=True, timeout=PATIENCE_S, check=False, input=b""
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        named = ""
-    else:
-        named = os.fsdecode(said.stdout.removesuffix(b"\n").removesuffix(b"\r"))
-    if named:
-        return top / named
+            asked, input=b"", capture_output=True, timeout=PATIENCE_S, check=False,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )  # fmt: skip
+        if said.returncode == 0:  # an empty name is none
+            return top / os.fsdecode(said.stdout.removesuffix(b"\n").removesuffix(b"\r"))
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "git" / "ignore"
 
