@@ -180,6 +180,7 @@ class Asking:
             await self.begin(asked)
         finally:
             self._sending = False
+            self._screen.act(self.send_waiting())  # where nothing was begun, nothing will end
 
     async def check(self, message: Message) -> None:
         """Run an answer's request again without drafting, to compare. Raises `EngineError`."""

@@ -93,6 +93,12 @@ async def send(pilot: Pilot[int], text: str) -> None:
     await until(pilot, lambda: not screen.prompt.has_text)
 
 
+async def send_to_wait(pilot: Pilot[int], text: str) -> None:
+    """Send a question that can't be asked yet, and see that it waits and is kept."""
+    await send(pilot, text)
+    await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+
+
 async def quiet(pilot: Pilot[int]) -> None:
     """Wait until nothing runs and nothing waits."""
     screen = screen_of(pilot)

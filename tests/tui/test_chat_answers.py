@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 from msgspec.structs import replace
 from textual.events import Paste
 
@@ -16,16 +17,28 @@ from engine.protocol import (
     Event,
     Failed,
     GenerateRequest,
+    RequestError,
     RouteChoice,
     SamplingParams,
     Steering,
     Turn,
 )
 from tests.fakes import STATUS, ScriptedEngine, answer_script, round_of
-from tests.tui.chat_harness import ask, chat, on_loop, quiet, running, said, screen_of, send, until
+from tests.tui.chat_harness import (
+    ask,
+    chat,
+    on_loop,
+    quiet,
+    running,
+    said,
+    screen_of,
+    send,
+    send_to_wait,
+    until,
+)
 from tui import fitting, slash
-from tui.conversation import MOST_ASKED, Talk
-from tui.history import History
+from tui.conversation import MOST_ASKED, Asked, Talk
+from tui.history import History, Message
 from tui.ledger import LedgerScreen
 from tui.meter_state import MeterState, begin, observe
 from tui.settings import LiveSettings
@@ -139,13 +152,37 @@ async def test_a_second_wish_before_the_first_has_begun_is_refused(tmp_path: Pat
 
 
 @on_loop
+async def test_a_question_sent_during_a_wish_that_fails_is_asked(tmp_path: Path) -> None:
+    engine = ScriptedEngine(answer_script("yes"))
+    async with running(chat(engine, tmp_path)) as pilot:
+        await ask(pilot, "first")
+        screen, found = screen_of(pilot), threading.Event()
+        known = screen.asking.talk.go_on
+
+        def slowly(answer: Message) -> Asked:
+            assert found.wait(timeout=10)
+            return known(answer)
+
+        screen.asking.talk.go_on = slowly  # type: ignore[method-assign]
+        wish = asyncio.create_task(screen.asking.go_on(await screen.last_answer()))
+        await asyncio.sleep(0)
+        await screen.asking.send(fitting.Question(text="second"))
+        assert screen.asking.waiting
+        found.set()
+        with pytest.raises(RequestError, match="ended by itself"):
+            await wish
+        await until(pilot, lambda: len(engine.requests) == 2)
+        await quiet(pilot)
+        assert [text for kind, text in said(pilot) if kind == "user"] == ["first", "second"]
+
+
+@on_loop
 async def test_what_waits_behind_an_answer_outlives_the_window(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("one two three four"), hold_after=3)
     async with running(chat(engine, tmp_path)) as pilot:
         await send(pilot, "count")
         await engine.holding.wait()
-        await send(pilot, "and then?")
-        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "and then?")
         await pilot.app.run_action("leave")
     history = History.open(tmp_path / "history.sqlite")
     leaf = history.leaf(history.conversations()[0].id)

@@ -23,6 +23,7 @@ from tests.tui.chat_harness import (
     said,
     screen_of,
     send,
+    send_to_wait,
     until,
 )
 from tui.diff_screen import DiffScreen
@@ -54,8 +55,7 @@ async def test_a_question_sent_while_the_model_loads_is_asked_when_it_is_there(
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:
         screen = screen_of(pilot)
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: bool(screen.asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         assert str(screen.line.content) == "1 question waits · esc gives the load up"
         assert "loading 62 %" in str(screen.meter.render())
         assert engine.requests == []
@@ -70,8 +70,7 @@ async def test_a_question_sent_while_the_model_loads_is_asked_when_it_is_there(
 async def test_a_question_that_waits_outlives_its_window(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         assert screen_of(pilot).asking.talk.history.conversations() == []
     engine = ScriptedEngine(answer_script("yes"))
     async with running(chat(engine, tmp_path)) as pilot:
@@ -88,8 +87,7 @@ async def test_a_question_that_came_back_is_kept_nowhere_else(tmp_path: Path) ->
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     app = chat(engine, tmp_path)
     async with running(app) as pilot:
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: any(one.waited for one in screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         await pilot.press("escape")
         await quiet(pilot)
     history = History.open(tmp_path / "history.sqlite")
@@ -103,8 +101,7 @@ async def test_no_question_overtakes_one_that_waits(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:
         asking = screen_of(pilot).asking
-        await send(pilot, "first")
-        await until(pilot, lambda: bool(asking.waiting))
+        await send_to_wait(pilot, "first")
         asking.status_changed(STATUS)  # and nobody has looked for what waits yet
         await asking.send(Question(text="second"))
         await quiet(pilot)
@@ -116,8 +113,7 @@ async def test_a_question_that_waits_is_not_asked_in_another_conversation(tmp_pa
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:
         screen = screen_of(pilot)
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: bool(screen.asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         screen.action_new()
         await until(pilot, lambda: screen.prompt.text == "are you there?")
         engine.statuses.put_nowait(STATUS)
@@ -137,8 +133,7 @@ async def test_a_load_that_another_window_gave_up_is_begun_again_for_what_waits(
         await until(pilot, lambda: engine.models == ["scripted"])
         engine.statuses.put_nowait(FETCHING)
         await until(pilot, lambda: screen_of(pilot).opening.loading)
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: bool(screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         engine.statuses.put_nowait(asleep)
         await until(pilot, lambda: engine.models == ["scripted"] * 2)
         assert screen_of(pilot).asking.waiting
@@ -148,8 +143,7 @@ async def test_a_load_that_another_window_gave_up_is_begun_again_for_what_waits(
 async def test_escape_gives_a_load_up_and_the_question_comes_back(tmp_path: Path) -> None:
     engine = ScriptedEngine(answer_script("yes"), status=FETCHING)
     async with running(chat(engine, tmp_path)) as pilot:
-        await send(pilot, "are you there?")
-        await until(pilot, lambda: bool(screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "are you there?")
         await pilot.press("escape")
         await quiet(pilot)
         assert engine.stopped == 1
@@ -202,8 +196,7 @@ async def test_a_question_comes_back_when_the_model_cannot_be_loaded(tmp_path: P
         assert screen_of(pilot).prompt.text == "are you there?"
         engine.statuses.put_nowait(FETCHING)
         await until(pilot, lambda: screen_of(pilot).opening.loading)
-        await send(pilot, "now?")
-        await until(pilot, lambda: bool(screen_of(pilot).asking.waiting))
+        await send_to_wait(pilot, "now?")
         engine.statuses.put_nowait(replace(STATUS, state="failed", failure=BROKEN))
         await until(pilot, lambda: screen_of(pilot).prompt.text == "now?")
 
