@@ -52,16 +52,6 @@ class Outlook(Struct, frozen=True, kw_only=True):
         """Probability that a draft of `drafted` tokens does not stop there by itself."""
         return self.going_on[min(drafted - 1, 1)]
 
-    def expected_tokens(self, k: int) -> float:
-        """E(k): tokens per round, the recovered or bonus token included."""
-        total, chain = 1.0, 1.0
-        for position in range(k):
-            if position:
-                chain *= self.goes_on(position)
-            chain *= self.kept(position)
-            total += chain
-        return total
-
 
 class Tally:
     """Decayed counts of the tests at one position."""

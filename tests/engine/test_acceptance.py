@@ -12,7 +12,6 @@ from engine.acceptance import (
     SHARED_MEMORY,
     Acceptance,
     LiveAcceptance,
-    Outlook,
     Prior,
 )
 
@@ -22,31 +21,6 @@ rates = st.floats(0.01, 0.99)
 
 def flat(rate: float, worth: float = 6.0) -> Prior:
     return Prior(rates=(rate, rate, rate), worth=worth)
-
-
-@MODERATE
-@given(alpha=rates, k=st.integers(1, 32))
-def test_equal_acceptance_gives_the_known_formula(alpha: float, k: int) -> None:
-    outlook = Outlook(rates=(alpha, alpha, alpha))
-    assert outlook.expected_tokens(k) == pytest.approx((1 - alpha ** (k + 1)) / (1 - alpha))
-
-
-@MODERATE
-@given(first=rates, second=rates, later=rates, k=st.integers(0, 12))
-def test_expected_tokens_are_the_sum_over_kept_prefixes(
-    first: float, second: float, later: float, k: int
-) -> None:
-    prefixes = [first, first * second, *(first * second * later**n for n in range(1, 11))]
-    found = Outlook(rates=(first, second, later)).expected_tokens(k)
-    assert found == pytest.approx(1 + sum(prefixes[:k]))
-
-
-@MODERATE
-@given(rate=rates, on=rates, further=rates)
-def test_a_draft_that_stops_by_itself_yields_less(rate: float, on: float, further: float) -> None:
-    outlook = Outlook(rates=(rate, rate, rate), going_on=(on, further))
-    wanted = 1 + rate + on * rate**2 + on * further * rate**3
-    assert outlook.expected_tokens(3) == pytest.approx(wanted)
 
 
 @MODERATE

@@ -101,7 +101,7 @@ def test_it_is_the_least_context_behind_which_nothing_pays(
     assert msgspec.json.encode(costs) == before
     pays = [
         max(
-            record(rate).outlook().expected_tokens(k)
+            sum(rate**n for n in range(k + 1))
             / table(steps).round_ratio(bucket_tokens(at), route="copy", k=k)
             for k in range(1, max_k + 1)
         )

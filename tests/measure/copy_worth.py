@@ -101,7 +101,11 @@ def _best_length(
     others = [other for key, other in live.items() if key != evidence]
     outlook = live[evidence].outlook(others)
     lengths = range(MAX_DRAFT_TOKENS + 1)
-    return max(lengths, key=lambda k: outlook.expected_tokens(k) / _between(costs, k + 1))
+    tokens = [1.0]
+    for position in range(MAX_DRAFT_TOKENS):
+        chain = math.prod(outlook.kept(at) for at in range(position + 1))
+        tokens.append(tokens[-1] + chain)
+    return max(lengths, key=lambda k: tokens[k] / _between(costs, k + 1))
 
 
 def _kept(draft: list[int], wanted: list[int]) -> int:
