@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """How often it is asked whether the model or the process has outlived its time."""
 CLOSE_S = 3.0
+_TURNS_TO_CONNECT = 3
+"""Turns of asyncio's loop from accepting to a connection: its task, its transport, its protocol."""
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +164,21 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await self._ending.wait()
+        await self._stop_accepting()
+
+    async def _stop_accepting(self) -> None:
+        """Let what was accepted become a connection before the servers are closed.
+
+        Before Python 3.13, asyncio mislays one that is accepted in the turn in which its server is
+        closed (gh-109564): nobody closes it, and its client waits for an answer.
+        """
+        loop = asyncio.get_running_loop()
+        for listener in (each for server in self.servers for each in server.sockets):
+            # Windows' loop accepts without watching.
+            with suppress(NotImplementedError):
+                loop.remove_reader(listener.fileno())
+        for _ in range(_TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
 
 
 def _give_way(nice: int) -> None:

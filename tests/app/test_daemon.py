@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -329,6 +331,37 @@ def test_the_loopback_takes_only_those_with_the_token(tmp_path: Path) -> None:
                 assert (await client.get("/v1/status", headers=right)).status_code == 200
             ending.set()
             await serving_
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_who_connects_while_it_ends_is_told_so(tmp_path: Path, turns: int) -> None:
+    place = instance.place_of(paths_in(tmp_path).runtime)
+    assert place.socket is not None
+
+    async def main() -> None:
+        from app.daemon import serve
+
+        loop, ending = asyncio.get_running_loop(), asyncio.Event()
+
+        def end(turns_left: int) -> None:
+            loop.call_soon(end, turns_left - 1) if turns_left else ending.set()
+
+        with instance.claimed(place) as (bound, record):
+            serving_ = asyncio.create_task(
+                serve(Startup(), bound, record.token, opening(PacedEngine()), ending)
+            )
+            await eventually(lambda: instance.listening(place))
+            await asyncio.sleep(0.05)  # the looks above are over
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(place.socket))
+                end(turns)
+                await serving_
+                client.settimeout(1)
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+        gc.collect()
 
     asyncio.run(main())
 
