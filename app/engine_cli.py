@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from app.paths import Paths
 
 FOLLOW_S = 0.3
+PATIENCE_S = 10.0
+"""A process that begins to load may be busy for a few seconds; a longer silence is told."""
 
 engine = typer.Typer(
     name="engine",
@@ -53,6 +55,7 @@ class EngineReport(Struct, frozen=True, kw_only=True):
     socket: str | None = None
     log: str
     status: EngineStatus | None = None
+    """None where none runs, and of one that gives no answer."""
 
 
 @engine.command("start")
@@ -101,8 +104,13 @@ def status(
     report = _report(user_paths())
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
-    elif report.status is None:
+    elif not report.running:
         typer.echo("no engine is running")
+    elif report.status is None:
+        typer.echo(
+            f"an engine is running (process {report.pid or 'unknown'}) but gives no answer; "
+            "sspec-assist engine stop ends it"
+        )
     else:
         for name, value in _lines(report, report.status):
             typer.echo(f"{name:<9}{value}")
@@ -147,8 +155,15 @@ def _report(paths: Paths) -> EngineReport:
         pid=None if record is None else record.pid,
         socket=None if place.socket is None else str(place.socket),
         log=log,
-        status=asyncio.run(RemoteEngine(user_settings({}), paths, "status").status()),
+        status=asyncio.run(_answered(paths)),
     )
+
+
+async def _answered(paths: Paths) -> EngineStatus | None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            return await RemoteEngine(user_settings({}), paths, "status").status()
+    return None
 
 
 def _lines(report: EngineReport, status: EngineStatus) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from app import engine_cli, instance
 from app.catalogue import CATALOGUE
 from app.cli import cli
 from app.completion import VARIABLE
@@ -108,6 +109,19 @@ def test_the_status_is_json_too(served: Served) -> None:
     assert report.pid == os.getpid()
     assert report.status is not None
     assert report.status.held == (Held(conversation="c1", tokens=1234),)
+
+
+def test_one_that_gives_no_answer_is_not_called_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_cli, "PATIENCE_S", 0.2)
+    with instance.claimed(instance.place_of(user_paths().runtime)) as (bound, _):
+        bound.listen()  # and serves nobody
+        said = run("engine", "status").stdout
+        report = msgspec.json.decode(run("engine", "status", "--json").stdout, type=EngineReport)
+    assert said == (
+        f"an engine is running (process {os.getpid()}) but gives no answer; "
+        "sspec-assist engine stop ends it\n"
+    )
+    assert (report.running, report.pid, report.status) == (True, os.getpid(), None)
 
 
 def test_starting_twice_says_who_runs(served: Served) -> None:
