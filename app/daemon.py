@@ -169,8 +169,8 @@ class _Server(uvicorn.Server):
     async def _stop_accepting(self) -> None:
         """Let what was accepted become a connection before the servers are closed.
 
-        Before Python 3.13, asyncio mislays one that is accepted in the turn in which its server is
-        closed (gh-109564): nobody closes it, and its client waits for an answer.
+        asyncio mislays one that is accepted in the turn before its server is closed (CPython issue
+        109564, open in 2026): nobody closes it, and its client waits for an answer.
         """
         loop = asyncio.get_running_loop()
         for listener in (each for server in self.servers for each in server.sockets):
